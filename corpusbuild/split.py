@@ -29,8 +29,8 @@ REASONS = {
 """What each reason of a reject says, to follow "line N"."""
 
 _BOM = b"\xef\xbb\xbf"
-# strings of JSON, closed or not: never fails once begun, and never goes back, so a hostile line takes linear time
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+# strings of JSON, closed or not: it never fails once begun, so a hostile line takes linear time
+_STRING = re.compile(rb'"(?:[^"\\]+|\\.)*"?', re.DOTALL)
 
 
 class RawDocument(NamedTuple):

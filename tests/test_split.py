@@ -260,6 +260,15 @@ def test_too_long_is_passed_over_and_lines_still_count():
     pieces = b"\n" + b"b\n" * 100 + b"<s>\nc"
     assert list(documents([pieces], "text", separator="<s>", max_bytes=200)) == [Reject("2", "too_long"), RawDocument("103", "c")]
     assert [type(d) for d in documents([pieces], "text", separator="<s>", max_bytes=201)] == [RawDocument, RawDocument]
+    assert list(documents([b" " * 51 + b"a<s>c"], "text", separator="<s>", max_bytes=50)) == [
+        Reject("1", "too_long"),
+        RawDocument("1", "c"),
+    ]
+
+
+def test_a_piece_of_the_longest_length_may_end_in_a_separator_cut_in_two():
+    assert list(documents([b"abc<", b"s>d"], "text", separator="<s>", max_bytes=3)) == [RawDocument("1", "abc"), RawDocument("1", "d")]
+    assert list(documents([b"abc<s", b">d"], "text", separator="<s>", max_bytes=3)) == [RawDocument("1", "abc"), RawDocument("1", "d")]
 
 
 @pytest.mark.parametrize("way", WAYS)
