@@ -1,0 +1,109 @@
+"""Build one step: the single place where a stage meets the store."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from corpusbuild.errors import StageError
+from corpusbuild.executors import Executor, Policy, Resources, open_executor
+from corpusbuild.model import Contents, Counts
+from corpusbuild.stage import Input, Job, Out, Step, Task
+from corpusbuild.staging import Staging, perform
+from corpusbuild.store import Store
+
+
+@dataclass
+class Workshop(AbstractContextManager["Workshop"]):
+    """Where steps are built in one run: the store and one pool of workers, opened when the first task needs it."""
+
+    store: Store
+    executor: str
+    workers: int
+    memory: int
+    """Bytes that all workers together may hold."""
+    say: Callable[[str], None]
+    _pool: Executor | None = field(default=None, init=False)
+
+    def pool(self) -> Executor:
+        if self._pool is None:
+            self._pool = open_executor(self.executor, self.workers, self.memory)
+        return self._pool
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def realise(step: Step, shop: Workshop) -> Contents:
+    """Make ``step.key`` exist in the store and give its contents page. Builds nothing that is already there."""
+    store, stage = shop.store, step.stage
+    if store.has(stage.name, step.key):
+        return store.contents(stage.name, step.key)
+    with store.lock(step.key, waiting=lambda who: shop.say(f"{step.label}: waiting for {who}, which is building it")) as staging:
+        if store.has(stage.name, step.key):
+            return store.contents(stage.name, step.key)
+        memory = max(1, shop.memory // shop.workers)
+        job = Job(
+            params=step.params,
+            key=step.key,
+            inputs={role: tuple(_input(store, s) for s in by) for role, by in step.inputs.items()},
+            map=_mapper(step, staging, shop, memory),
+            scratch=staging.scratch,
+            put=staging.put,
+            memory=memory,
+        )
+        counts = stage.build(job)
+        check_counts(step.label, counts, [store.contents(s.stage.name, s.key).counts for s in step.follows])
+        return store.commit(staging, stage.name, step.key, stage.version, step.label, counts)
+
+
+def check_counts(label: str, counts: Counts, earlier: list[Counts]) -> None:
+    """Refuse counts that do not add up, by source, or that are not what the earlier steps kept. ``StageError`` says which and by how much."""
+    for source, tally in counts.items():
+        if not tally.adds_up():
+            raise StageError(label, source, f"{tally.docs_in} documents came in, but {_sum(tally)}; nothing was published, please report this")
+    kept = {source: tally.kept for counts in earlier for source, tally in counts.items()}
+    for source in [*kept, *(s for s in counts if s not in kept)] if earlier else []:
+        here = counts[source].docs_in if source in counts else 0
+        if here != kept.get(source, 0):
+            raise StageError(
+                label, source, f"{kept.get(source, 0)} documents were kept before it, but {here} came in; nothing was published, please report this"
+            )
+
+
+def _sum(tally: Any) -> str:
+    return f"{tally.kept} kept + {sum(tally.dropped.values())} dropped + {sum(tally.rejected.values())} rejected is another number"
+
+
+def _input(store: Store, step: Step) -> Input:
+    return Input(store.path(step.stage.name, step.key), step.source, store.check(step.stage.name, step.key))
+
+
+def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Callable[[Callable[[Any, Out], Any], Iterable[Task]], list[Any]]:
+    def map(fn: Callable[[Any, Out], Any], tasks: Iterable[Task]) -> list[Any]:
+        values: dict[str, Any] = {}
+        names: list[str] = []
+
+        def unfinished() -> Iterable[Task]:
+            for task in tasks:
+                names.append(task.name)
+                done = staging.finished(task.name)
+                if done is None:
+                    yield task
+                else:
+                    values[task.name] = done.value
+
+        work = ((fn, task, staging.home) for task in unfinished())
+        for outcome in shop.pool().map(
+            perform, work, key=lambda w: f"{step.label}/{w[1].name}", resources=Resources(memory=memory), policy=Policy()
+        ):
+            values[outcome.key.rsplit("/", 1)[1]] = msgspec.to_builtins(outcome.value)
+        if len(values) != len(names):
+            raise StageError(step.label, "map", f"{len(names)} tasks gave {len(values)} values; two have one name")
+        return [values[name] for name in names]
+
+    return map
