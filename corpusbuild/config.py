@@ -1,0 +1,358 @@
+"""The configuration: one TOML file a corpus, checked whole at the door. What it refers to is resolved and digested here, so that planning is pure."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from corpusbuild import licenses, strict
+from corpusbuild.errors import ConfigError
+from corpusbuild.hashing import config_sha256, file_sha256
+from corpusbuild.model import Record
+from corpusbuild.quality import FilterParams
+from corpusbuild.sources import Source, sources_from_config
+from corpusbuild.stages.decontaminate import Protected
+from corpusbuild.stages.scrub import Policy as PiiPolicy
+from corpusbuild.stages.shard import SHARD, Sharding
+from corpusbuild.tokenizer import BYTES_SHA256, separator_beside
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+def _partial(struct: type[msgspec.Struct]) -> Any:
+    """The same table with every key optional and no defaults, for overrides."""
+    fields = []
+    for field in msgspec.structs.fields(struct):
+        nested = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+        fields.append((field.name, (_partial(field.type) if nested else field.type) | UnsetType, UNSET))
+    return msgspec.defstruct(f"{struct.__name__}Overrides", fields, bases=(Record,), kw_only=True, frozen=True, forbid_unknown_fields=True)
+
+
+if TYPE_CHECKING:
+    FilterOverrides = FilterParams
+else:
+    FilterOverrides = _partial(FilterParams)
+
+
+class FileConfig(Record):
+    """One file of a source of several."""
+
+    url: Text
+    sha256: Sha256
+    size: Annotated[int, Meta(ge=0)] | None = None
+
+
+class SourceConfig(Record):
+    """One pinned source. Relative paths start at the configuration's folder."""
+
+    id: Name
+    license_spdx: Text
+    url: Text | None = None
+    sha256: Sha256 | None = None
+    size: Annotated[int, Meta(ge=0)] | None = None
+    urls: tuple[Text, ...] = ()
+    files: tuple[FileConfig, ...] = ()
+    checksums: bool = False
+    select: tuple[Text, ...] = ()
+    allow_private: bool = False
+    allowed_uses: Annotated[tuple[Literal["train", "eval"], ...], Meta(min_length=1)] = ("train", "eval")
+    format: Literal["jsonl", "text", "parquet", "csv", "tsv", "warc"] = "jsonl"
+    separator: Text | None = None
+    text_field: Text = "text"
+    id_field: Text | None = None
+    keep: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")], ...] = ()
+    pii_policy: PiiPolicy = "scrub"
+    on_bad: Literal["stop", "reject"] = "stop"
+    max_bad: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    filters: FilterOverrides | None = None
+
+
+class Dedup(Record):
+    bloom_bytes_per_item: Annotated[int, Meta(ge=1)] = 10
+    jaccard_threshold: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    num_perm: Annotated[int, Meta(ge=1, le=4096)] = 128
+    bands: Annotated[int, Meta(ge=1)] = 16
+    shingle: Annotated[int, Meta(ge=1)] = 5
+    seed: Annotated[int, Meta(ge=0, lt=2**53)] = 0
+    max_bucket: Annotated[int, Meta(ge=2)] = 64
+
+    def __post_init__(self) -> None:
+        if self.num_perm % self.bands:
+            raise ValueError(f"bands ({self.bands}) must divide num_perm ({self.num_perm})")
+
+
+class Decontam(Record):
+    protected: tuple[Text, ...] = ()
+    ngram: Annotated[int, Meta(ge=1)] = 13
+
+
+class TokenizerConfig(Record):
+    id: Name
+    path: Text | None = None
+    """A Hugging Face tokenizer.json; absent means bytes."""
+    doc_sep_id: Annotated[int, Meta(ge=0)] | None = None
+    max_file_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 100_000_000
+
+
+class Stages(Record):
+    """Which stages run. The licence gate cannot be switched off."""
+
+    filter: bool = True
+    decontaminate: bool = True
+    scrub: bool = True
+    exact_dedup: bool = True
+    near_dedup: bool = True
+    tokenize: bool = True
+
+
+class Run(Record):
+    """How to run, never what to build: nothing here reaches a key."""
+
+    executor: Annotated[str, Meta(pattern=r"^(serial|local(:[1-9]\d*)?)$")] = "local"
+    workers: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """0 means as many as there are cores."""
+    memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$")] | None = None
+    """For all workers together; absent means 80 % of the machine's."""
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
+    attempts: Annotated[int, Meta(ge=1, le=100)] = 4
+    timeout: Annotated[float, Meta(gt=0)] = 30.0
+
+    def memory_bytes(self) -> int:
+        if self.memory is None:
+            return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        number, unit = re.fullmatch(r"([\d.]+) ?(MB|GB|TB)", self.memory).groups()  # type: ignore[union-attr]  # the pattern above
+        return int(float(number) * {"MB": 10**6, "GB": 10**9, "TB": 10**12}[unit])
+
+
+class Corpus(Record):
+    """A corpus: what ``configs/NAME.toml`` says."""
+
+    dataset: Name
+    version: Name
+    sources: Annotated[tuple[SourceConfig, ...], Meta(min_length=1)]
+    shard: Sharding
+    tokenizer: TokenizerConfig
+    use: Literal["train", "eval"] = "train"
+    filters: FilterParams = FilterParams()
+    dedup: Dedup = Dedup()
+    decontam: Decontam = Decontam()
+    stages: Stages = Stages()
+    run: Run = Run()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration with everything that it refers to found and digested."""
+
+    name: str
+    path: Path
+    corpus: Corpus
+    config: dict[str, Any]
+    """The decoded TOML without ``[run]``: what the configuration's hash is of."""
+    sha256: str
+    sources: tuple[Source, ...]
+    filters: tuple[FilterParams, ...]
+    """One a source: the corpus's filters with the source's own over them."""
+    protected: tuple[Protected, ...]
+    tokenizer_path: str | None
+    tokenizer_sha256: str
+    doc_sep_id: int | None
+    plugins: dict[str, str]
+    """``package.module:function`` -> sha256 of the module's file."""
+    policy: licenses.Policy
+    revoked: tuple[str, ...]
+    """Ids and digests that ``policy/revocations.toml`` takes back."""
+    limit: int | None
+
+
+def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) -> Loaded:
+    """Read and check the configuration at ``path``. ``ConfigError`` lists every problem, each with the file and the key.
+
+    ``overrides`` are ``key.path=value`` with TOML values, for one run; ``limit`` takes the first documents of each source.
+    """
+    raw = _read(path)
+    for override in overrides:
+        _set(raw, override)
+    corpus, problems = strict.convert(raw, Corpus)
+    if corpus is None:
+        raise ConfigError(*(f"{path}: {problem}" for problem in problems))
+    problems = _across(corpus)
+    sources: list[Source] = []
+    try:
+        entries = [{name: value for name, value in source.items() if name != "filters"} for source in raw["sources"]]
+        sources = sources_from_config({"sources": entries}, str(path.parent.resolve()))
+    except ValueError as error:
+        problems += str(error).split("\n")
+    filters = []
+    for i, source in enumerate(raw["sources"]):
+        merged, more = strict.convert(_merge(raw.get("filters", {}), source.get("filters", {})), FilterParams, f"sources[{i}].filters")
+        problems += more
+        filters.append(merged or FilterParams())
+    protected, more = _protected(corpus, path.parent)
+    problems += more
+    plugins, more = _plugins(filters)
+    problems += more
+    tokenizer, more = _file(path.parent, corpus.tokenizer.path, "tokenizer.path")
+    problems += more
+    if problems:
+        raise ConfigError(*(f"{path}: {problem}" for problem in problems))
+    config = {name: value for name, value in raw.items() if name != "run"}
+    return Loaded(
+        name=path.stem,
+        path=path,
+        corpus=corpus,
+        config=config,
+        sha256=config_sha256(config),
+        sources=tuple(sources),
+        filters=tuple(filters),
+        protected=protected,
+        tokenizer_path=str(tokenizer) if tokenizer else None,
+        tokenizer_sha256=file_sha256(tokenizer) if tokenizer else BYTES_SHA256,
+        doc_sep_id=corpus.tokenizer.doc_sep_id if corpus.tokenizer.doc_sep_id is not None else separator_beside(tokenizer) if tokenizer else None,
+        plugins=plugins,
+        policy=_policy(path.parent),
+        revoked=_revocations(path.parent),
+        limit=limit,
+    )
+
+
+def resolve(url: str, folder: Path) -> str:
+    """A URL as it is, and a path relative to ``folder`` as an absolute one."""
+    return url if re.match(r"^[A-Za-z][A-Za-z0-9+.-]*://", url) else str((folder / url).resolve())
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration, from the types."""
+    out = msgspec.json.schema(Corpus)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "corpusbuild configuration"} | out
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    if not data.strip():
+        raise ConfigError(f"{path}: is empty; a corpus needs dataset, version, sources, shard and tokenizer (see configs/sample.toml)")
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from None
+
+
+def _set(raw: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"--set {override}: write key.path=value, for instance --set dedup.shingle=3")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table = raw
+    *parents, last = name.strip().split(".")
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {override}: {parent} is not a table")
+    table[last] = value
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(below)
+    for name, value in above.items():
+        out[name] = _merge(out[name], value) if isinstance(value, dict) and isinstance(out.get(name), dict) else value
+    return out
+
+
+def _across(corpus: Corpus) -> list[str]:
+    """What is wrong between keys that are right one by one."""
+    problems = []
+    for i, source in enumerate(corpus.sources):
+        at = f"sources[{i}]"
+        if source.format == "text" and (source.id_field or source.keep):
+            problems.append(f"{at}: text has no fields, so id_field and keep cannot be taken from it")
+        problems += [f"{at}.keep: {name!r} is a column that every shard has; leave it out" for name in source.keep if name in SHARD.names]
+        problems += [f"{at}.keep: {name!r} is named twice" for name in sorted({n for n in source.keep if source.keep.count(n) > 1})]
+    return problems
+
+
+def _protected(corpus: Corpus, folder: Path) -> tuple[tuple[Protected, ...], list[str]]:
+    found, problems = [], []
+    for i, name in enumerate(corpus.decontam.protected):
+        path, more = _file(folder, name, f"decontam.protected[{i}]")
+        problems += more
+        if path:
+            found.append(Protected(name=name, path=str(path), sha256=file_sha256(path)))
+    return tuple(found), problems
+
+
+def _plugins(filters: list[FilterParams]) -> tuple[dict[str, str], list[str]]:
+    found, problems = {}, []
+    for model in sorted({f.ppl.model for f in filters if f.ppl}):
+        module = model.split(":", 1)[0]
+        try:
+            spec = find_spec(module)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None or spec.origin is None:
+            problems.append(f"filters.ppl.model: no module {module!r} can be imported; install it or put it on PYTHONPATH")
+        else:
+            found[model] = file_sha256(Path(spec.origin))
+    return found, problems
+
+
+def _file(folder: Path, name: str | None, key: str) -> tuple[Path | None, list[str]]:
+    if name is None:
+        return None, []
+    path = Path(resolve(name, folder))
+    return (path, []) if path.is_file() else (None, [f"{key}: there is no file {path}"])
+
+
+def _policy(folder: Path) -> licenses.Policy:
+    path = folder / "policy" / "licenses.toml"
+    try:
+        return licenses.policy_from(_read(path))
+    except ConfigError as error:
+        raise ConfigError(*(p if p.startswith(str(path)) else f"{path}: {p}" for p in map(str, error.args))) from None
+
+
+class Revocation(Record):
+    """A source taken back, by its id or by the digest of its bytes."""
+
+    why: Text
+    date: str
+    id: str | None = None
+    sha256: Sha256 | None = None
+
+    def __post_init__(self) -> None:
+        if (self.id is None) == (self.sha256 is None):
+            raise ValueError("name either id or sha256")
+
+
+class Revocations(Record):
+    version: Literal[1]
+    revoke: tuple[Revocation, ...] = ()
+
+
+def _revocations(folder: Path) -> tuple[str, ...]:
+    path = folder / "policy" / "revocations.toml"
+    if not path.exists():
+        return ()
+    raw = msgspec.to_builtins(_read(path))
+    found, problems = strict.convert(raw, Revocations)
+    if found is None:
+        raise ConfigError(*(f"{path}: {problem}" for problem in problems))
+    return tuple(r.id or r.sha256 or "" for r in found.revoke)

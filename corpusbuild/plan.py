@@ -1,0 +1,208 @@
+"""The pipeline, in the order it runs. Pure: from a configuration to steps whose keys are known before anything runs."""
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from corpusbuild import sources
+from corpusbuild.config import Loaded
+from corpusbuild.hashing import key_digest
+from corpusbuild.model import Key
+from corpusbuild.stage import Stage, Step
+from corpusbuild.stages import decontaminate, exact_dedup, fetch, filter, ledger, near_dedup, scrub, shard, sign, tokenize
+
+ORIGIN = {
+    "fetch": "sources",
+    "filter": "filters",
+    "decontaminate": "decontam",
+    "scrub": "sources",
+    "sign": "dedup",
+    "exact_dedup": "dedup",
+    "near_dedup": "dedup",
+    "shard": "shard",
+    "ledger": "policy",
+    "tokenize": "tokenizer",
+}
+"""Where in a configuration a stage's parameters come from, for a person who is told that one changed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one configuration, each after those that it takes."""
+
+    name: str
+    id: str
+    """``corpus/<dataset>/<version>/<first 12 hex of the configuration's hash>``."""
+    loaded: Loaded
+    steps: tuple[Step, ...]
+
+    def step(self, label: str) -> Step:
+        return next(step for step in self.steps if step.label == label)
+
+    @property
+    def corpus(self) -> Step:
+        """The step whose entry is the corpus."""
+        return self.step("ledger")
+
+    @property
+    def tokens(self) -> Step | None:
+        return next((step for step in self.steps if step.label == "tokenize"), None)
+
+
+def build_id(dataset: str, version: str, config_sha256: str) -> str:
+    return f"corpus/{dataset}/{version}/{config_sha256[:12]}"
+
+
+def step_key(stage: Stage, params: Any, inputs: Mapping[str, tuple[Step, ...]]) -> Key:
+    """The key of a stage applied to parameters and inputs; it exists before anything runs."""
+    return Key(
+        key_digest("step", stage.name, stage.version, msgspec.to_builtins(stage.names_output(params)), {role: [s.key for s in by] for role, by in inputs.items() if by})
+    )
+
+
+def plan(loaded: Loaded) -> Plan:
+    corpus = loaded.corpus
+    on = corpus.stages
+    steps: list[Step] = []
+
+    def step(stage: Stage, params: Any, inputs: Mapping[str, tuple[Step, ...]], source: str = "", follows: tuple[Step, ...] = ()) -> Step:
+        label = f"{stage.name}:{source}" if source else stage.name
+        steps.append(Step(stage, params, inputs, step_key(stage, params, inputs), label, source, follows))
+        return steps[-1]
+
+    raw, documents, decontaminated, scrubbed, signs = [], [], [], [], []
+    last: list[Step] = []  # of each source, the last step that decided about its documents
+    for source, rules in zip(loaded.sources, loaded.filters, strict=True):
+        raw.append(Step(fetch.STAGE, source, {}, sources.fetch_key(source), f"fetch:{source.id}", source.id, ()))
+        steps.append(raw[-1])
+        filtering = filter.Params(
+            source=source.id,
+            rules=rules if on.filter else None,
+            plugin_sha256=loaded.plugins.get(rules.ppl.model) if on.filter and rules.ppl else None,
+            limit=loaded.limit,
+            unicode=unicodedata.unidata_version,
+        )
+        documents.append(step(filter.STAGE, filtering, {"raw": (raw[-1],)}, source.id, () if loaded.limit else (raw[-1],)))
+        last.append(documents[-1])
+        removed: tuple[Step, ...] = ()
+        if on.decontaminate and loaded.protected:
+            params = decontaminate.Params(source=source.id, protected=loaded.protected, ngram=corpus.decontam.ngram)
+            decontaminated.append(step(decontaminate.STAGE, params, {"documents": (documents[-1],)}, source.id, (last[-1],)))
+            removed, last[-1] = (decontaminated[-1],), decontaminated[-1]
+        if on.scrub:
+            policy = scrub.Params(source=source.id, policy=source.pii_policy)  # type: ignore[arg-type]  # checked by the configuration
+            scrubbed.append(step(scrub.STAGE, policy, {"documents": (documents[-1],), "removed": removed}, source.id, (last[-1],)))
+            last[-1] = scrubbed[-1]
+        if on.exact_dedup or on.near_dedup:
+            signs.append(step(sign.STAGE, _sign_params(loaded), {"documents": (documents[-1],)}, source.id, (documents[-1],)))
+
+    every = {"documents": tuple(documents), "decontaminate": tuple(decontaminated), "scrub": tuple(scrubbed)}
+    earlier = {"documents": tuple(documents), "signs": tuple(signs), "removed": (*decontaminated, *scrubbed)}
+    exact: tuple[Step, ...] = ()
+    near: tuple[Step, ...] = ()
+    if on.exact_dedup:
+        exact = (step(exact_dedup.STAGE, exact_dedup.ExactParams(bloom_bytes_per_item=corpus.dedup.bloom_bytes_per_item), earlier, follows=tuple(last)),)
+        last = list(exact)
+    if on.near_dedup:
+        params_near = near_dedup.NearParams(
+            sign=_sign_params(loaded), jaccard_threshold=corpus.dedup.jaccard_threshold, max_bucket=corpus.dedup.max_bucket
+        )
+        near = (step(near_dedup.STAGE, params_near, {**earlier, "exact": exact}, follows=tuple(last)),)
+        last = list(near)
+    every = {**every, "exact": exact, "near": near}
+    shards = step(shard.STAGE, _shard_params(loaded), every, follows=tuple(last))
+    gate = step(ledger.STAGE, _ledger_params(loaded), {**every, "raw": tuple(raw), "shard": (shards,)}, follows=(shards,))
+    if on.tokenize:
+        step(tokenize.STAGE, _tokenize_params(loaded), {"corpus": (gate,)}, follows=(gate,))
+    return Plan(loaded.name, build_id(corpus.dataset, corpus.version, loaded.sha256), loaded, tuple(steps))
+
+
+def _urls(source: sources.Source) -> tuple[str, ...]:
+    return tuple(f.url for f in source.files) or (source.url,)
+
+
+def _sign_params(loaded: Loaded) -> sign.SignParams:
+    dedup = loaded.corpus.dedup
+    return sign.SignParams(num_perm=dedup.num_perm, bands=dedup.bands, shingle=dedup.shingle, seed=dedup.seed)
+
+
+def _shard_params(loaded: Loaded) -> shard.Params:
+    corpus, dedup = loaded.corpus, loaded.corpus.dedup
+    return shard.Params(
+        dataset=corpus.dataset,
+        version=corpus.version,
+        sharding=corpus.shard,
+        sources=tuple(
+            shard.ShardSource(id=s.id, urls=_urls(s), license_spdx=s.license_spdx, keep=s.keep, named=s.id_field is not None)
+            for s in loaded.sources
+        ),
+        dedup={
+            "jaccard_threshold": dedup.jaccard_threshold,
+            "num_perm": dedup.num_perm,
+            "bands": dedup.bands,
+            "ngram": corpus.decontam.ngram,
+        },
+    )
+
+
+def _ledger_params(loaded: Loaded) -> ledger.Params:
+    corpus = loaded.corpus
+    return ledger.Params(
+        dataset=corpus.dataset,
+        version=corpus.version,
+        use=corpus.use,
+        sources=tuple(
+            ledger.LedgerSource(
+                id=s.id,
+                urls=_urls(s),
+                sha256=tuple(f.sha256 for f in s.files) or (s.sha256,),
+                license_spdx=s.license_spdx,
+                allowed_uses=s.allowed_uses,
+                pii_policy=s.pii_policy,
+                revoked=not {s.id, s.sha256, *(f.sha256 for f in s.files)}.isdisjoint(loaded.revoked),
+            )
+            for s in loaded.sources
+        ),
+        policy=loaded.policy,
+        settings=_settings(loaded),
+    )
+
+
+def _settings(loaded: Loaded) -> dict[str, Any]:
+    """What was set for each stage that ran, for the datasheet."""
+    corpus = loaded.corpus
+    rules, dedup = corpus.filters, corpus.dedup
+    settings: dict[str, Any] = {
+        "filter": {
+            "min_chars": rules.min_chars,
+            "max_chars": rules.max_chars,
+            "langs": " ".join(rules.langs),
+            "lang_min_conf": rules.lang_min_conf,
+            **msgspec.to_builtins(rules.gopher),
+            "repetition_n": rules.repetition.n,
+            "repetition_max_frac": rules.repetition.max_frac,
+        },
+        "decontaminate": f"{corpus.decontam.ngram}-gram overlap with {len(loaded.protected)} protected files",
+        "scrub": "per source, see the ledger",
+        "exact_dedup": "paragraphs, first occurrence kept",
+        "near_dedup": {"jaccard_threshold": dedup.jaccard_threshold, "num_perm": dedup.num_perm, "bands": dedup.bands, "shingle": dedup.shingle},
+        "tokenize": {"tokenizer": corpus.tokenizer.id},
+    }
+    on = msgspec.to_builtins(corpus.stages) | {"decontaminate": corpus.stages.decontaminate and bool(loaded.protected)}
+    return {stage: value for stage, value in settings.items() if on[stage]}
+
+
+def _tokenize_params(loaded: Loaded) -> tokenize.Params:
+    corpus = loaded.corpus
+    return tokenize.Params(
+        dataset=corpus.dataset,
+        version=corpus.version,
+        id=corpus.tokenizer.id,
+        path=loaded.tokenizer_path,
+        sha256=loaded.tokenizer_sha256,
+        doc_sep_id=loaded.doc_sep_id,
+        max_file_tokens=corpus.tokenizer.max_file_tokens,
+    )

@@ -1,0 +1,172 @@
+"""Publishing: the readable names of what was built, and the record of what a name was last built from."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corpusbuild.durable import disk, replace_link, write_atomic
+from corpusbuild.model import Counts, Key, Record
+from corpusbuild.plan import ORIGIN, Plan
+from corpusbuild.stage import Step
+from corpusbuild.store import Store
+
+
+class StepRecord(Record):
+    label: str
+    stage: str
+    version: int
+    key: Key
+    params: Any
+    """What of the parameters decides the output, as plain data."""
+    inputs: dict[str, tuple[str, ...]]
+    """Role -> labels of the steps that fill it."""
+    counts: Counts
+
+
+class BuildRecord(Record):
+    """``builds/NAME.json``: what was last built under a name. It is written last, in one step."""
+
+    name: str
+    id: str
+    dataset: str
+    version: str
+    tokenizer: str | None
+    config_sha256: str
+    config: dict[str, Any]
+    licenses: dict[str, str]
+    steps: tuple[StepRecord, ...]
+
+    def step(self, label: str) -> StepRecord | None:
+        return next((step for step in self.steps if step.label == label), None)
+
+
+def links(plan: Plan, store: Store) -> dict[Path, Path]:
+    """The readable names of a plan's results, and the store entries that they stand for."""
+    corpus = plan.loaded.corpus
+    names = {store.root / "corpus" / corpus.dataset / corpus.version: store.path("ledger", plan.corpus.key)}
+    if plan.tokens is not None:
+        names[store.root / "tokens" / corpus.tokenizer.id / corpus.dataset] = store.path("tokenize", plan.tokens.key)
+    return names
+
+
+def publish(plan: Plan, store: Store) -> BuildRecord:
+    """Give the results of a finished plan their names, then record it. Every step must be in the store."""
+    made = record(plan, store)
+    path = record_path(store, plan.name)
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name, entry in links(plan, store).items():
+            name.parent.mkdir(parents=True, exist_ok=True)
+            replace_link(name, entry)
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    return made
+
+
+def is_published(plan: Plan, store: Store) -> bool:
+    """Whether the plan, as it stands, is what its names stand for."""
+    last = read_record(store, plan.name)
+    return (
+        last is not None
+        and last.config_sha256 == plan.loaded.sha256
+        and [(s.label, s.key) for s in last.steps] == [(s.label, s.key) for s in plan.steps]
+        and all(name.is_symlink() and name.resolve() == entry.resolve() for name, entry in links(plan, store).items())
+    )
+
+
+def record(plan: Plan, store: Store) -> BuildRecord:
+    corpus = plan.loaded.corpus
+    return BuildRecord(
+        name=plan.name,
+        id=plan.id,
+        dataset=corpus.dataset,
+        version=corpus.version,
+        tokenizer=corpus.tokenizer.id if plan.tokens is not None else None,
+        config_sha256=plan.loaded.sha256,
+        config=plan.loaded.config,
+        licenses={source.id: source.license_spdx for source in plan.loaded.sources},
+        steps=tuple(
+            StepRecord(
+                label=step.label,
+                stage=step.stage.name,
+                version=step.stage.version,
+                key=step.key,
+                params=decides(step),
+                inputs={role: tuple(s.label for s in by) for role, by in step.inputs.items()},
+                counts=store.contents(step.stage.name, step.key).counts,
+            )
+            for step in plan.steps
+        ),
+    )
+
+
+def record_path(store: Store, name: str) -> Path:
+    return store.root / "builds" / f"{name}.json"
+
+
+def read_record(store: Store, name: str) -> BuildRecord | None:
+    """What was last built under ``name``, or None. A record that cannot be read counts as none: the store is the truth."""
+    try:
+        return msgspec.json.decode(record_path(store, name).read_bytes(), type=BuildRecord)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def decides(step: Step) -> Any:
+    return msgspec.to_builtins(step.stage.names_output(step.params))
+
+
+def state(step: Step, store: Store, last: BuildRecord | None) -> tuple[str, str]:
+    """A step's state (fresh, partial, stale, missing) and, when it is stale, why in one line."""
+    if store.has(step.stage.name, step.key):
+        return "fresh", ""
+    before = last.step(step.label) if last else None
+    why = _why(step, before) if before else ""
+    if store.is_partial(step.key):
+        return "partial", why or "finished parts wait to be taken up"
+    return ("stale", why) if before else ("missing", "")
+
+
+def _why(step: Step, before: StepRecord) -> str:
+    changed = [
+        f"{name} {_shown(old)} -> {_shown(new)}" for name, old, new in changes(before.params, decides(step), _origin(step)) if old != new
+    ]
+    if before.version != step.stage.version:
+        changed.insert(0, f"corpusbuild's {step.stage.name} version {before.version} -> {step.stage.version}")
+    if changed:
+        return "; ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    if before.key == step.key:
+        return "its entry is gone from the store"
+    return "what it takes changed"
+
+
+def changes(old: Any, new: Any, name: str) -> list[tuple[str, Any, Any]]:
+    """Every leaf in which two plain values differ: (dotted name, old, new). A missing leaf is None."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(n for n in new if n not in old)]
+        return [c for n in names for c in changes(old.get(n), new.get(n), _join(name, n))]
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple) and any(isinstance(v, dict) for v in [*old, *new]):
+        pairs = [(old[i] if i < len(old) else None, new[i] if i < len(new) else None) for i in range(max(len(old), len(new)))]
+        return [c for i, (a, b) in enumerate(pairs) for c in changes(a, b, f"{name}[{i}]")]
+    return [] if old == new else [(name, old, new)]
+
+
+_INNER = ("rules", "sign", "sharding", "params")  # how parameters are grouped inside, which no configuration shows
+
+
+def _join(name: str, field: str) -> str:
+    if field in _INNER:
+        return name
+    if field in ("sources", "policy"):
+        return field
+    return f"{name}.{field}" if name else field
+
+
+def _origin(step: Step) -> str:
+    origin = ORIGIN[step.stage.name]
+    return f"{origin}.{step.source}" if step.source and origin == "sources" else origin
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= 40 else text[:37] + "..."
