@@ -1,0 +1,31 @@
+"""doit's reporter for a person: a line for each step that was built, nothing for what was up to date."""
+
+from typing import Any
+
+from doit.reporter import ZeroReporter
+
+from corpusbuild.commands.session import current
+
+
+class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
+    desc = "one line a step that was built"
+
+    def initialize(self, tasks: dict[str, Any], selected_tasks: list[str]) -> None:
+        """Tell the session which sources the run needs, so that they are fetched together."""
+        session = current()
+        needed, waiting = set(), list(selected_tasks)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting.extend(tasks[name].task_dep)
+        store = session.project.store
+        session.wanted[:] = [
+            step for source, step in session.project.sources.items() if f"fetch:{source}" in needed and not store.has("fetch", step.key)
+        ]
+
+    def add_failure(self, task: Any, fail: Any) -> None:
+        """Our own failures are told at the end in a line; anything else is a bug and shows its traceback."""
+        if fail.report:
+            super().add_failure(task, fail)
+            self.write(f"{task.name}: {fail.get_msg()}\n")

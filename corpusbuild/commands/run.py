@@ -1,0 +1,60 @@
+"""``doit [TASK ...]``: build and fetch. Without a task it shows the list."""
+
+import signal
+from typing import Any
+
+from doit.cmd_run import Run as DoitRun
+from doit.exceptions import InvalidCommand
+
+from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail, unknown
+from corpusbuild.commands.list import show
+from corpusbuild.commands.session import Session
+from corpusbuild.durable import disk
+
+
+class Run(Ours, DoitRun):
+    doc_purpose = "build corpora and fetch sources"
+    doc_usage = "[fetch[:SOURCE]] [build:NAME ...]"
+    cmd_options = (*DoitRun.cmd_options, *OPTIONS)
+
+    def execute(self, params: Any, args: list[str]) -> int:
+        if params.get("num_process"):
+            return fail("-n is doit's; workers are set by --workers N or run.workers", USAGE)
+        with self.open(params) as session:
+            if not args:
+                show(session, list(session.project.builds))
+                return 0
+            refuse_unknown(session, args)
+            with disk(session.project.store.root):
+                session.project.store.root.mkdir(parents=True, exist_ok=True)
+            params["continue"] = True  # a source that fails must not keep the others from telling their outcome
+            with cancelled_by_sigterm():
+                code: int = super().execute(params, args)
+            for error in session.failures:
+                fail(str(error), error.exit_code)
+            if not session.failures and code == 0 and not session.built:
+                session.say(f"{' '.join(args)}: nothing to be done")
+            return session.exit_code() or code
+
+
+def refuse_unknown(session: Session, args: list[str]) -> None:
+    project = session.project
+    known = {"fetch", "build", *(f"fetch:{s}" for s in project.sources), *(f"build:{b}" for b in project.builds)}
+    known |= {f"build:{b.name}:{s.label}" for b in project.builds.values() if b.plan for s in b.plan.steps}
+    for arg in args:
+        if arg not in known and "*" not in arg:
+            raise InvalidCommand(unknown(arg, project))
+
+
+class cancelled_by_sigterm:
+    """SIGTERM and a closed terminal mean the same as Ctrl-C: an orderly end."""
+
+    def __enter__(self) -> None:
+        def cancel(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        self._before = [(s, signal.signal(s, cancel)) for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
