@@ -32,7 +32,8 @@ TOO_LONG = {1890}  # one whole speech above max_chars
 LANGUAGES = (
     *("eng", "fra", "deu_1901", "deu_1996", "spa", "042", "ita", "nld", "por_BR", "por_PT"),  # of the seven that the filter knows
     *("cat", "glg", "ast", "oci_1", "cos", "lad", "afr", "nds", "ltz", "gsw1", "sco", "pcm", "dan", "swe"),  # kin of these
-    *("pol", "fin", "hun", "tur", "vie", "swh", "ind", "epo", "lat", "ell_monotonic", "rus", "arb", "hin", "cmn_hans", "jpn", "tha"),
+    *("pol", "ces", "ron_2006", "vie", "swh", "ind", "epo", "ell_monotonic", "rus"),
+    *("ukr", "arb", "heb", "hin", "cmn_hans", "jpn", "kor", "tha"),
 )
 
 Row = dict[str, object]
@@ -127,7 +128,10 @@ def edits(speeches: list[Row], chapters: list[str], unwrapped: dict[int, str]) -
     texts = [(f"speech of {speech['year']}", str(speech["text"])) for speech in speeches if speech["year"] not in TOO_LONG]
 
     for (of, text), share in zip(texts[2:], [0.005, 0.01, 0.015, 0.02, 0.022, 0.025, 0.03, 0.05, 0.1, 0.15], strict=False):
-        yield row(words.replaced(text, share), of, f"{share:.1%} of the words replaced")
+        edited = words.replaced(text, share)
+        yield row(edited, of, f"{share:.1%} of the words replaced")
+        if share == 0.01:
+            yield row(wrapped(edited), of, f"{share:.1%} of the words replaced, then wrapped at 72 columns")
     for of, text in texts[20:22]:
         yield row(text, of, "nothing")
     for of, text in texts[24:26]:
@@ -163,7 +167,7 @@ def edits(speeches: list[Row], chapters: list[str], unwrapped: dict[int, str]) -
             text = words.replaced(text, 0.015)
             yield row(text, f"paragraph {paragraph[:24]!r}", f"step {step} of a chain, 1.5% of the words each")
     # More letters of one form than a bucket compares with each other.
-    for year in (1871, 1872):
+    for year in (1871, 1872, 1873):
         for state in STATES:
             yield row(PROCLAMATION.format(state=state, year=year), "a form", f"filled in for {state}, {year}")
 
@@ -205,7 +209,8 @@ def span(text: str, first: int, count: int) -> str:
 
 
 def wrapped(text: str, columns: int = 72) -> str:
-    out, length = [], 0
+    out: list[str] = []
+    length = 0
     for word in text.split():
         if out and length + 1 + len(word) <= columns:
             out.append(" ")
@@ -243,15 +248,13 @@ STATES = (
 )
 
 PROCLAMATION = """By the governor of {state}, a proclamation.
-
 It having become the custom of the people to set apart one day of the autumn on which they leave their work and give thanks for the \
 harvest, for peace with all nations, and for the health of their families, I appoint the last Thursday of November as such a day, and \
 I ask that on it the courts be closed, that the schools let the children go home, and that all who have more than they need remember \
 those who have less. Let the roads be kept open for travellers, let the bells be rung at noon, and let no man be held to his labour \
 from sunrise until the next morning unless the safety of the town should ask it of him, as it has been the good and settled habit of \
 our fathers to do in every year since the first of them came over the mountains with their oxen, their seed corn and their books.
-
-Given under my hand in {state} in the year {year}."""
+Given under my hand in the year {year}."""
 
 
 if __name__ == "__main__":
