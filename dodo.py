@@ -21,7 +21,7 @@ def task_fetch():
             "doc": step.params.url or step.params.files[0].url,
             "actions": [(SESSION.fetch, [step])],
             "targets": [PROJECT.store.path("fetch", step.key)],
-            "uptodate": [(PROJECT.store.has, ["fetch", step.key])],
+            "uptodate": [(SESSION.is_fetched, [step])],
         }
 
 

@@ -125,6 +125,14 @@ class Run(Record):
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
     attempts: Annotated[int, Meta(ge=1, le=100)] = 4
     timeout: Annotated[float, Meta(gt=0)] = 30.0
+    connections: Annotated[int, Meta(ge=1, le=32)] = 1
+    """Parallel ranges of one large file, where the server allows it."""
+    per_host: Annotated[int, Meta(ge=0)] = 0
+    """Downloads from one host at a time; 0 means no limit of its own."""
+    rate: Annotated[float, Meta(ge=0)] = 0.0
+    """Bytes a second for all downloads together; 0 means no limit."""
+    contact: str = ""
+    """Sent in the User-Agent, so that a server's owner can reach you."""
 
     def memory_bytes(self) -> int:
         if self.memory is None:

@@ -1,6 +1,6 @@
 """The nouns. Plain frozen data, no behaviour beyond what a value needs, no I/O."""
 
-from typing import NewType
+from typing import NewType, dataclass_transform
 
 from msgspec import Struct
 
@@ -8,6 +8,7 @@ Key = NewType("Key", str)
 """Lower-case hex SHA-256 naming a step; also the name of its directory in the store."""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)  # msgspec hands these down to subclasses; a type checker has to be told
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every persisted or configured value: immutable, named fields, typos refused."""
 

@@ -39,6 +39,10 @@ class Plan:
     loaded: Loaded
     steps: tuple[Step, ...]
 
+    def step_id(self, step: Step) -> str:
+        """What a step is called outside: ``<id>/<stage>`` or ``<id>/<stage>:<source>``."""
+        return f"{self.id}/{step.label}"
+
     def step(self, label: str) -> Step:
         return next(step for step in self.steps if step.label == label)
 

@@ -22,6 +22,9 @@ class Options:
     limit: int | None = None
     workers: int | None = None
     executor: str | None = None
+    offline: bool = False
+    resume_only: bool = False
+    retry_quarantined: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def options(params: Any) -> Options:
     overrides = [*params["set"], *(f"{name}={value}" for name, value in variables.items())]
     if params["limit"] < 0 or params["workers"] < 0:
         raise ConfigError("--limit and --workers take a number of at least 1")
+    flags = {name: bool(params.get(name)) for name in ("offline", "resume_only", "retry_quarantined")}
     return Options(
         cache=Path(params["cache_dir"] or os.environ.get("CORPUSBUILD_CACHE") or "cache"),
         configs=Path("configs"),
@@ -58,6 +59,7 @@ def options(params: Any) -> Options:
         limit=params["limit"] or None,
         workers=params["workers"] or None,
         executor=params["executor"] or None,
+        **flags,
     )
 
 

@@ -63,6 +63,7 @@ def _show_step(session: Session, step: Step, build: str) -> None:
     rows = [
         ("step", step.label),
         ("state", f"{of_step}{': ' + why if why else ''}"),
+        *((("id", session.project.builds[build].plan.step_id(step)),) if build else ()),
         ("key", step.key),
         ("version", str(step.stage.version)),
         ("entry", str(store.path(step.stage.name, step.key))),

@@ -19,9 +19,8 @@ class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
             if name not in needed:
                 needed.add(name)
                 waiting.extend(tasks[name].task_dep)
-        store = session.project.store
         session.wanted[:] = [
-            step for source, step in session.project.sources.items() if f"fetch:{source}" in needed and not store.has("fetch", step.key)
+            step for source, step in session.project.sources.items() if f"fetch:{source}" in needed and not session.is_fetched(step)
         ]
 
     def add_failure(self, task: Any, fail: Any) -> None:

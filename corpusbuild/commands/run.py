@@ -12,10 +12,17 @@ from corpusbuild.commands.session import Session
 from corpusbuild.durable import disk
 
 
+FETCHING: tuple[dict[str, Any], ...] = (
+    {"name": "offline", "long": "offline", "type": bool, "default": False, "help": "make no request; say what is missing"},
+    {"name": "resume_only", "long": "resume-only", "type": bool, "default": False, "help": "begin no download that has no checkpoint"},
+    {"name": "retry_quarantined", "long": "retry-quarantined", "type": bool, "default": False, "help": "ask again for quarantined files"},
+)
+
+
 class Run(Ours, DoitRun):
     doc_purpose = "build corpora and fetch sources"
     doc_usage = "[fetch[:SOURCE]] [build:NAME ...]"
-    cmd_options = (*DoitRun.cmd_options, *OPTIONS)
+    cmd_options = (*DoitRun.cmd_options, *OPTIONS, *FETCHING)
 
     def execute(self, params: Any, args: list[str]) -> int:
         if params.get("num_process"):

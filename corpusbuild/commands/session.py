@@ -1,21 +1,30 @@
 """One run of doit: its options, its project, its pool of workers, and what failed in it."""
 
+import asyncio
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from doit.exceptions import TaskFailed
 
 from corpusbuild import report
 from corpusbuild.build import Workshop, realise
+from corpusbuild.config import Run
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, SourceError
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import is_published, publish
 from corpusbuild.stage import Step
+
+if TYPE_CHECKING:
+    from corpusbuild.fetch import Fetched
+    from corpusbuild.progress import Event
+
+PROGRESS_SECONDS = 3.0
 
 
 @dataclass
@@ -42,21 +51,20 @@ class Session:
         """Fetch a source; the first call fetches all that the run needs, in one event loop, and each call tells its own outcome."""
         try:
             if self._fetched is None:
-                from corpusbuild.fetch import fetch_all
-
-                run = self._run_settings(step)
-                self._fetched = fetch_all(
-                    [s.params for s in self.wanted or [step]],
-                    self.project.store.root,
-                    concurrency=run.concurrency,
-                    attempts=run.attempts,
-                    timeout=run.timeout,
-                    say=self.say,
-                )
-            failed = self._fetched.get(step.source)
+                self._fetched = self._fetch_together(self.wanted or [step])
         except CorpusError as error:
             return self._failed(error)
-        return self._failed(failed) if failed else self._done(step)
+        failed = self._fetched.get(step.source)
+        if failed is not None:
+            return self._failed(failed)
+        self._tell_built(step)
+        return None
+
+    def is_fetched(self, step: Step) -> bool:
+        """Whether the source's documents are in the store and its own name stands for them."""
+        store = self.project.store
+        entry = store.path("fetch", step.key).resolve()
+        return store.has("fetch", step.key) and any(link.resolve() == entry for link in (store.root / "raw" / step.source).glob("*"))
 
     def realise(self, build: Build, step: Step) -> TaskFailed | None:
         try:
@@ -65,7 +73,8 @@ class Session:
             realise(step, self._workshop(build))
         except CorpusError as error:
             return self._failed(error)
-        return self._done(step)
+        self._tell_built(step)
+        return None
 
     def refuse(self, build: Build) -> TaskFailed | None:
         assert build.problem is not None
@@ -104,19 +113,63 @@ class Session:
             self._shop = Workshop(self.project.store, executor, workers, run.memory_bytes(), self.say)
         return self._shop
 
-    def _run_settings(self, step: Step) -> Any:
+    def _fetch_together(self, steps: list[Step]) -> dict[str, SourceError | None]:
+        """Fetch sources in one event loop; source id -> why it failed, or None."""
+        from corpusbuild.fetch import fetch_all
+        from corpusbuild.progress import Meter
+        from corpusbuild.transfer import How
+
+        run = self._run_settings(steps[0])
+        how = How(
+            attempts=run.attempts,
+            timeout=run.timeout,
+            connections=run.connections,
+            per_host=run.per_host,
+            rate=run.rate,
+            contact=run.contact,
+            offline=self.options.offline,
+            resume_only=self.options.resume_only,
+            retry_quarantined=self.options.retry_quarantined,
+        )
+        meter, last = Meter(), time.monotonic()
+
+        def tell(event: "Event") -> None:
+            nonlocal last
+            now = time.monotonic()
+            meter.take(event, now)
+            if event.kind in ("retry", "waiting"):
+                self.say(f"fetch:{event.source}: {event.file} {event.note}".replace("  ", " "))
+            if now - last >= PROGRESS_SECONDS:
+                last = now
+                self.say(meter.line(now))
+
+        sources = [s.params for s in steps]
+        outcomes = asyncio.run(fetch_all(sources, self.project.store.root, concurrency=run.concurrency, how=how, progress=tell))
+        return {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
+
+    def _run_settings(self, step: Step) -> Run:
         for build in self.project.builds.values():
             if build.plan and any(s.key == step.key for s in build.plan.steps):
                 return build.plan.loaded.corpus.run
         raise AssertionError(f"{step.label} is a step of no build")
 
-    def _done(self, step: Step) -> None:
+    def _tell_built(self, step: Step) -> None:
         self.built.append(step.label)
         self.say(report.step_line(step.label, self.project.store.contents(step.stage.name, step.key)))
 
     def _failed(self, error: CorpusError) -> TaskFailed:
         self.failures.append(error)
         return TaskFailed(str(error), report=False)
+
+
+def _quarantined(fetched: "Fetched | None") -> SourceError | None:
+    if fetched is None or fetched.status != "quarantined":
+        return None
+    return SourceError(
+        fetched.source.id,
+        f"other bytes came than pinned (sha256 {fetched.sha256[:12]}..., not {fetched.source.sha256[:12]}...); they wait in quarantine/{fetched.source.id}. "
+        "Pin the new digest if they are right, or run again with --retry-quarantined",
+    )
 
 
 _current: Session | None = None

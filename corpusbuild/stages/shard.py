@@ -1,5 +1,6 @@
 """Shard: documents and every decision about them to the shards of the corpus and their manifest."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from corpusbuild.model import Counts, Record, Tally, add_counts, total
 from corpusbuild.parts import part_of, read_arrow, read_rows, removed_rows
 from corpusbuild.placement import part_name_of
 from corpusbuild.stage import Input, Job, Out, Stage, Task
-from corpusbuild.text import effective, split_of, text_sha256
+from corpusbuild.text import effective, split_of
 
 MANIFEST = "_MANIFEST.json"
 
@@ -191,7 +192,7 @@ def _documents(slices: tuple[Slice, ...], params: Params) -> Iterator[tuple[int,
                     "license_spdx": source.license_spdx,
                     "lang": document["lang"],
                     "n_chars": len(text),
-                    "sha256": text_sha256(text),
+                    "sha256": hashlib.sha256(text.encode()).digest(),
                     "pii_redactions": len(kinds),
                     "split": split_of(text, params.sharding.val_permille),
                 }

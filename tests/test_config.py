@@ -1,0 +1,334 @@
+"""Configurations: strict, all problems at once, each with its path and the remedy."""
+
+import json
+import re
+
+import jsonschema
+import pytest
+import tomlkit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from projects import ROOT, make_project
+
+from corpusbuild.config import load, schema
+from corpusbuild.errors import ConfigError
+from corpusbuild.plan import build_id, plan
+
+DIGEST = "e9d5b783f9fbf6ec94f8144919e20e8fea345376df3ad331cc01df785a7bd42b"
+
+
+def problems(path, **kwargs):
+    with pytest.raises(ConfigError) as caught:
+        load(path, **kwargs)
+    return [re.sub(r"^.*?\.toml: ", "", line) for line in caught.value.args]
+
+
+def write(tmp_path, text):
+    path = make_project(tmp_path)
+    path.write_text(text)
+    return path
+
+
+def test_every_key_of_the_corpus_configuration_is_taken_with_its_default(tmp_path):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "eval.jsonl").write_text('{"text": "a protected text"}\n')
+    (tmp_path / "configs" / "lm.py").write_text("")
+    path = write(
+        tmp_path,
+        f"""
+        dataset = "tinystories"
+        version = "v1"
+        [[sources]]
+        id = "tiny"
+        url = "http://127.0.0.1:8765/tiny.jsonl"
+        sha256 = "{DIGEST}"
+        license_spdx = "CC-BY-4.0"
+        allowed_uses = ["train"]
+        format = "parquet"
+        [filters]
+        min_chars = 50
+        max_chars = 100000
+        langs = ["en"]
+        lang_min_conf = 0.65
+        gopher = {{ min_words = 50, max_mean_word_len = 10.0, max_symbol_ratio = 0.1 }}
+        repetition = {{ n = 3, max_frac = 0.3 }}
+        ppl = {{ max_ppl = 1000, model = "json:loads" }}
+        [dedup]
+        bloom_bytes_per_item = 10
+        jaccard_threshold = 0.8
+        num_perm = 128
+        bands = 16
+        shingle = 5
+        seed = 0
+        [decontam]
+        protected = ["eval.jsonl"]
+        ngram = 13
+        [shard]
+        shard_rows = 1000
+        val_permille = 5
+        row_group_bytes = 67108864
+        [tokenizer]
+        id = "bytes"
+        """,
+    )
+    full = load(path)
+    minimal = load(
+        write(
+            tmp_path / "minimal",
+            f"""
+            dataset = "tinystories"
+            version = "v1"
+            sources = [{{ id = "tiny", url = "http://127.0.0.1:8765/tiny.jsonl", sha256 = "{DIGEST}", license_spdx = "CC-BY-4.0" }}]
+            shard = {{ shard_rows = 1000 }}
+            tokenizer = {{ id = "bytes" }}
+            """,
+        )
+    )
+    assert minimal.corpus.dedup == full.corpus.dedup
+    assert minimal.corpus.shard == full.corpus.shard
+    assert minimal.corpus.decontam.ngram == full.corpus.decontam.ngram
+    assert minimal.corpus.filters.gopher == full.corpus.filters.gopher
+    assert minimal.sources[0].allowed_uses == ("train", "eval")
+    assert minimal.sources[0].format == "jsonl"
+
+
+def test_all_problems_are_told_at_once_each_with_its_path(tmp_path):
+    path = write(
+        tmp_path,
+        f"""
+        dataset = "Tiny Stories"
+        verison = "v1"
+        [[sources]]
+        id = "../up"
+        url = "a.jsonl"
+        sha256 = "{DIGEST[:-1]}"
+        license_spdx = ""
+        [[sources]]
+        id = "b"
+        url = "b.jsonl"
+        sha256 = "{DIGEST}"
+        license_spdx = "MIT"
+        format = "jsnol"
+        [dedup]
+        jacard_threshold = 0.8
+        num_perm = "128"
+        [shard]
+        shard_rows = 0
+        """,
+    )
+    told = problems(path)
+    for expected in (
+        "dataset: ",
+        'verison: unknown key; did you mean "version"?',
+        "version: required, and missing",
+        "sources[0].id: ",
+        "sources[0].sha256: ",
+        "sources[0].license_spdx: ",
+        "sources[1].format: 'jsnol' is none of",
+        'dedup.jacard_threshold: unknown key; did you mean "jaccard_threshold"?',
+        "dedup.num_perm: expected int, got str",
+        "shard.shard_rows: expected int >= 1",
+        "tokenizer: required, and missing",
+    ):
+        assert any(line.startswith(expected) for line in told), (expected, told)
+    assert len(told) == 11
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ('bands = 16\nnum_perm = 100', "dedup: bands (16) must divide num_perm (100)"),
+        ("jaccard_threshold = 0.0", "dedup.jaccard_threshold: expected float > 0"),
+        ("jaccard_threshold = nan", "dedup.jaccard_threshold: "),
+    ],
+)
+def test_what_spans_values_is_checked(tmp_path, change, expected):
+    [line] = problems(make_project(tmp_path, extra=f"[dedup]\n{change}"))
+    assert line.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "is empty"),
+        ("  \n\t", "is empty"),
+        ("dataset = ", "is not TOML"),
+        ("\ufeffx = 1", ""),
+        ("a = 1\na = 2", "is not TOML"),
+    ],
+)
+def test_what_is_no_configuration_says_so(tmp_path, text, expected):
+    [line, *_] = problems(write(tmp_path, text))
+    assert expected in line
+
+
+def test_bytes_that_are_no_text_say_where(tmp_path):
+    path = make_project(tmp_path)
+    path.write_bytes(b'dataset = "\xff"')
+    [line] = problems(path)
+    assert line == "is not UTF-8 (byte 11); save it as UTF-8"
+
+
+def test_duplicate_ids_are_an_error_that_names_both(tmp_path):
+    path = make_project(tmp_path)
+    path.write_text(path.read_text().replace('id = "notes"', 'id = "stories"'))
+    [line] = problems(path)
+    assert line.startswith("sources[1].id: duplicate of sources[0].id")
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    extra = '[decontam]\nprotected = ["none.jsonl"]\n[tokenizer]\nid = "x"\npath = "gone/tokenizer.json"\n[filters.ppl]\nmax_ppl = 9\nmodel = "no_such:f"'
+    told = problems(make_project(tmp_path, extra="[shard]\nshard_rows = 5\n" + extra))
+    assert [line.split(":")[0] for line in told] == ["decontam.protected[0]", "filters.ppl.model", "tokenizer.path"]
+
+
+def test_a_source_overrides_filters_for_itself_only(tmp_path):
+    path = make_project(tmp_path, extra="[filters]\nmin_chars = 7\ngopher = { min_words = 9 }")
+    path.write_text(path.read_text().replace('format = "text"', 'format = "text"\nfilters = { max_chars = 99, gopher = { min_stopwords = 0 } }'))
+    first, second = load(path).filters
+    assert (first.min_chars, first.max_chars, first.gopher.min_words, first.gopher.min_stopwords) == (7, 100_000, 9, 2)
+    assert (second.min_chars, second.max_chars, second.gopher.min_words, second.gopher.min_stopwords) == (7, 99, 9, 0)
+    path.write_text(path.read_text().replace("max_chars = 99", "max_char = 99"))
+    [line] = problems(path)
+    assert line == 'sources[1].filters.max_char: unknown key; did you mean "max_chars"?'
+
+
+def test_overrides_of_the_command_line_are_checked_like_the_file(tmp_path):
+    path = make_project(tmp_path)
+    assert load(path, ("dedup.shingle=3", "dataset=other")).corpus.dedup.shingle == 3
+    assert load(path, ("dataset=other",)).corpus.dataset == "other"
+    assert problems(path, overrides=("dedup.shingel=3",)) == ['dedup.shingel: unknown key; did you mean "shingle"?']
+    with pytest.raises(ConfigError, match=r"write key\.path=value"):
+        load(path, ("dedup.shingle",))
+
+
+def test_the_schema_is_generated_from_the_types_and_judges_alike():
+    stored = json.loads((ROOT / "configs" / "schema.json").read_text())
+    assert stored == schema(), "run: python -m corpusbuild schema > configs/schema.json"
+    validator = jsonschema.Draft202012Validator(stored)
+    for path in sorted((ROOT / "configs").glob("*.toml")):
+        assert path.read_text().startswith("#:schema ./schema.json\n")
+        assert list(validator.iter_errors(tomlkit.parse(path.read_text()).unwrap())) == []
+    broken = tomlkit.parse((ROOT / "configs" / "sample.toml").read_text()).unwrap()
+    broken["dedup"]["jacard_threshold"] = 0.8
+    assert list(validator.iter_errors(broken))
+
+
+# the laws of keys
+
+
+def keys(path, overrides=()):
+    return {step.label: step.key for step in plan(load(path, tuple(overrides))).steps}
+
+
+def respelled(text, rng):
+    """The same TOML in another spelling: tables in another order, other white space, comments, dotted keys."""
+    document = tomlkit.parse(text).unwrap()
+    sources = document.pop("sources")
+    tables = list(document.items())
+    rng.shuffle(tables)
+    lines = ["# another spelling"]
+    for name, value in sorted(tables, key=lambda item: isinstance(item[1], dict)):
+        if isinstance(value, dict):
+            inner = list(value.items())
+            rng.shuffle(inner)
+            lines += [f"[ {name} ]   # table"] + [f"{k}   =   {tomlkit.item(v).as_string()}" for k, v in inner]
+        else:
+            lines.append(f"{name}={tomlkit.item(value).as_string()}")
+    for source in sources:
+        inner = list(source.items())
+        rng.shuffle(inner)
+        lines += ["", "[[sources]]"] + [f'"{k}"={tomlkit.item(v).as_string()}' for k, v in inner]
+    return "\n".join(lines)
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.randoms(use_true_random=False))
+def test_spelling_order_and_white_space_change_no_key(tmp_path, rng):
+    path = make_project(tmp_path, extra="[dedup]\njaccard_threshold = 0.7\nbands = 32\n[filters]\nlangs = ['en']\nmin_chars = 20")
+    before, sha256 = keys(path), load(path).sha256
+    path.write_text(respelled(path.read_text(), rng))
+    assert keys(path) == before
+    assert load(path).sha256 == sha256
+
+
+CHANGES = [
+    ("filters.min_chars=51", {"filter"}),
+    ("filters.gopher.min_words=51", {"filter"}),
+    ("decontam.ngram=12", {"decontaminate"}),
+    ("dedup.shingle=4", {"sign", "near_dedup"}),
+    ("dedup.seed=1", {"sign", "near_dedup"}),
+    ("dedup.jaccard_threshold=0.7", {"near_dedup"}),
+    ("dedup.max_bucket=9", {"near_dedup"}),
+    ("dedup.bloom_bytes_per_item=3", set()),
+    ("shard.shard_rows=21", {"shard"}),
+    ("shard.val_permille=6", {"shard"}),
+    ("tokenizer.max_file_tokens=1000", {"tokenize"}),
+    ("use=eval", {"ledger"}),
+    ("run.workers=3", set()),
+    ("run.executor=serial", set()),
+    ("run.memory=2 GB", set()),
+    ("run.concurrency=2", set()),
+    ("run.timeout=2.5", set()),
+]
+
+
+@pytest.mark.parametrize(("change", "own"), CHANGES)
+def test_a_changed_value_changes_its_own_stage_and_those_below_and_nothing_else(tmp_path, change, own):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "eval.txt").write_text("a protected text of a few words")
+    path = make_project(tmp_path, extra='[decontam]\nprotected = ["eval.txt"]')
+    before, after = plan(load(path)), plan(load(path, (change,)))
+    old = {s.label: s.key for s in before.steps}
+    changed = {s.label for s in after.steps if s.key != old[s.label]}
+    expected = {s.label for s in after.steps if s.stage.name in own}
+    for step in after.steps:  # steps come after what they take
+        if any(below.label in expected for by in step.inputs.values() for below in by):
+            expected.add(step.label)
+    # the manifest and the datasheet of a corpus say what its settings were, so these say something new too
+    told = {"shard", "ledger", "tokenize"}
+    assert changed - expected <= told if own else changed == set()
+    assert expected <= changed
+
+
+def test_a_licence_enters_where_it_is_used(tmp_path):
+    path = make_project(tmp_path)
+    before = keys(path)
+    path.write_text(path.read_text().replace("CC0-1.0", "CC-BY-4.0"))
+    assert {label for label, key in keys(path).items() if key != before[label]} == {"shard", "ledger", "tokenize"}
+
+
+def test_adding_a_source_touches_only_that_source_and_the_merges(tmp_path):
+    path = make_project(tmp_path)
+    before = keys(path)
+    path.write_text(path.read_text() + f'\n[[sources]]\nid = "more"\nurl = "more.jsonl"\nsha256 = "{DIGEST}"\nlicense_spdx = "MIT"\n')
+    after = keys(path)
+    assert {label for label in before if after[label] != before[label]} == {"exact_dedup", "near_dedup", "shard", "ledger", "tokenize"}
+
+
+def test_a_protected_text_enters_by_its_bytes_not_its_place(tmp_path):
+    path = make_project(tmp_path, extra='[decontam]\nprotected = ["eval.txt"]')
+    (path.parent / "eval.txt").write_text("one")
+    before = keys(path)
+    (path.parent / "moved.txt").write_text("one")
+    assert keys(path, ['decontam.protected=["moved.txt"]'])["decontaminate:stories"] == before["decontaminate:stories"]
+    (path.parent / "eval.txt").write_text("two")
+    assert keys(path)["decontaminate:stories"] != before["decontaminate:stories"]
+
+
+def test_where_the_project_lies_enters_no_key(tmp_path):
+    assert keys(make_project(tmp_path / "a")) == keys(make_project(tmp_path / "b" / "c"))
+
+
+def test_the_id_of_a_build_is_that_of_the_specification():
+    assert build_id("tinystories", "v1", "a03711ec959b2a8fb6cf51d9445bee90fcb69a103cfa033483b52f836269c0a6") == "corpus/tinystories/v1/a03711ec959b"
+
+
+@pytest.mark.parametrize("stage", ["filter", "decontaminate", "scrub", "exact_dedup", "near_dedup", "tokenize"])
+def test_any_stage_can_be_switched_off(tmp_path, stage):
+    path = make_project(tmp_path, extra='[decontam]\nprotected = ["eval.txt"]')
+    (path.parent / "eval.txt").write_text("one")
+    on, off = plan(load(path)), plan(load(path, (f"stages.{stage}=false",)))
+    gone = {s.stage.name for s in on.steps} - {s.stage.name for s in off.steps}
+    assert gone == ({stage} if stage != "filter" else set())
+    assert on.corpus.key != off.corpus.key
