@@ -48,7 +48,7 @@ def test_a_text_without_words_fails_what_needs_words_whatever_the_limits(text):
         ("the… a…", ["symbol_ratio", "ellipsis_lines", "stopwords"]),
         ("the ...…", ["symbol_ratio", "ellipsis_lines"]),  # both kinds of ellipsis add up: 2/2
         ("- the\nof it", []),  # one line of two
-        ("- have\n \n* with", ["bullet_lines"]),
+        ("- have\n\n \n* with", ["bullet_lines"]),
         (" • the\nab", []),
         (" • the\n\t‣a", ["bullet_lines"]),
         ("◦ the", ["bullet_lines"]),

@@ -1,0 +1,275 @@
+"""Where personal data stands in a text, and the text without it.
+
+Every detector takes time linear in the text, whatever the text, and finds nothing that holds a line end.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from corpusbuild.text import replace
+
+KINDS = ("email", "phone", "card", "ip", "key")
+PLACEHOLDERS = {kind: f"<{kind.upper()}>" for kind in KINDS}
+MANIFEST_KEYS = {kind: f"{kind}s" for kind in KINDS}
+"""The name under which a manifest counts each kind."""
+
+MAX_ROUNDS = 20
+
+
+class PiiSpan(NamedTuple):
+    """One piece of personal data: its kind, and where it stands, in code points of the text."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def detect(text: str) -> list[PiiSpan]:
+    """The personal data in ``text``, in order, without overlaps.
+
+    - email: ``local@label.label.tld``, local of ``A-Za-z0-9._%+-``, labels of ``A-Za-z0-9-``, a last one of two letters or more; not after a
+      word character or one of ``.+-``, not before a word character or ``-``.
+    - phone: a North American number as ``(212) 555-0123``, ``212-555-0123``, ``212.555.0123`` or ``212 555 0123``, after ``1`` or ``+1`` or
+      not; or ``+`` and 8 to 15 digits that single spaces, dots or dashes may group. Not within a longer run of digits or a word.
+    - card: 13 to 19 digits, the first 2 to 6, that end in the right check digit (Luhn). They are one group of digits, or all groups of a run
+      that single spaces and dashes join, or four groups of four or 4-6-5 at either end of such a run. Not part of a word or a decimal.
+    - ip: four numbers up to 255, not within a word or a longer dotted run; or what :mod:`ipaddress` takes for IPv6, with two groups and four digits or
+      more, so that ``::1`` and slices are none.
+    - key: a secret in the form of a well-known service, not touching a word character or ``-``.
+
+    Of spans that overlap the first stays, of those that start together the longest, of equal ones the first of ``KINDS``. What is found is
+    then taken for a border and what stands between is searched again, up to ``MAX_ROUNDS`` times a line, so that nothing is to be found in the
+    redacted text.
+
+    >>> detect("Mail ana@example.com or call (212) 555-0123.")
+    [PiiSpan(kind='email', start=5, end=20), PiiSpan(kind='phone', start=29, end=43)]
+    """
+    found: list[PiiSpan] = []
+    stretches = [(0, len(text))]
+    for _ in range(MAX_ROUNDS):
+        again: list[tuple[int, int]] = []
+        for start, end in stretches:
+            spans = [PiiSpan(kind, start + at, start + until) for kind, at, until in _search(text[start:end])]
+            found += spans
+            again += _between(text, start, end, spans)
+        stretches = again
+    return sorted(found, key=lambda span: span.start)
+
+
+def redact(text: str, spans: Sequence[PiiSpan]) -> str:
+    """``text`` with the placeholder of its kind for each span. ``ValueError`` when spans are out of order, overlap, are empty or out of range.
+
+    >>> redact("Mail ana@example.com.", [PiiSpan("email", 5, 20)])
+    'Mail <EMAIL>.'
+    """
+    return replace(text, [(start, end, PLACEHOLDERS[kind]) for kind, start, end in spans])
+
+
+def luhn_ok(digits: str) -> bool:
+    """Whether the last of some ASCII digits is the check digit of the others.
+
+    >>> luhn_ok("4111111111111111"), luhn_ok("4111111111111112"), luhn_ok("")
+    (True, False, False)
+    """
+    if not (digits.isascii() and digits.isdigit()):
+        return False
+    numbers = [int(d) for d in reversed(digits)]
+    return (sum(numbers[::2]) + sum(sum(divmod(2 * n, 10)) for n in numbers[1::2])) % 10 == 0
+
+
+# --- one search ---
+
+
+def _search(text: str) -> list[PiiSpan]:
+    digits = _digit_count(text)
+    candidates = [
+        PiiSpan(kind, start, end)
+        for kind, worth_it, find in (
+            ("email", "@" in text, _emails),
+            ("phone", digits >= 8, _phones),
+            ("card", digits >= 13, _cards),
+            ("ip", digits >= 4 and text.count(".") >= 3, _ip4),
+            ("ip", "::" in text or text.count(":") >= 6, _ip6),
+            ("key", any(mark in text for mark in _KEY_MARKS), _keys),
+        )
+        if worth_it
+        for start, end in find(text)
+    ]
+    spans: list[PiiSpan] = []
+    for span in sorted(candidates, key=lambda s: (s.start, -s.end, KINDS.index(s.kind))):
+        if not spans or spans[-1].end <= span.start:
+            spans.append(span)
+    return spans
+
+
+def _between(text: str, start: int, end: int, spans: Sequence[PiiSpan]) -> Iterator[tuple[int, int]]:
+    """The stretches of text[start:end] that a span is now a border of, up to the ends of its line."""
+    borders = [start, *(border for span in spans for border in (span.start, span.end)), end]
+    gaps = list(zip(borders[::2], borders[1::2], strict=True))
+    for i, (a, b) in enumerate(gaps):
+        first = text.find("\n", a, b)
+        if first < 0:
+            if spans:
+                yield a, b
+            continue
+        if i > 0:
+            yield a, first
+        if i < len(gaps) - 1:
+            yield text.rfind("\n", a, b) + 1, b
+
+
+def _digit_count(text: str) -> int:
+    data = text.encode("utf-8", "surrogatepass")
+    return len(data) - len(data.translate(None, b"0123456789"))
+
+
+# --- detectors: each gives (start, end), in order; they may overlap those of other kinds ---
+
+_ADDRESS = r"[A-Za-z0-9._%+-]++@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?![\w-])"
+_EMAIL_HERE = re.compile(_ADDRESS)
+# a run of the local part is tried from its first character only, or each of them would begin a search of the whole run
+_EMAIL = re.compile(r"(?<![A-Za-z0-9._%+-])" + _ADDRESS)
+_BORDERLESS = re.compile(r"(?<=[\w.+-])")
+
+
+def _emails(text: str) -> Iterator[tuple[int, int]]:
+    at = 0
+    while match := _EMAIL_HERE.match(text, at) or _EMAIL.search(text, at):
+        start, end = match.span()
+        if _BORDERLESS.match(text, start):
+            # an address may yet begin after a "%", the one character of a local that is a border
+            sign = text.index("@", start)
+            start = text.find("%", start, sign) + 1
+            if start in (0, sign):
+                at = sign + 1
+                continue
+        yield start, end
+        at = end
+
+
+_PHONE = re.compile(
+    r"""(?<![\w+])(?:
+        (?:\+1[ .-]?|1[ .-])?\([2-9][0-9]{2}\)[ ]?[2-9][0-9]{2}[ .-][0-9]{4}(?![.-][0-9])
+      | (?<![0-9]-)(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}-[2-9][0-9]{2}-[0-9]{4}(?!-[0-9])
+      | (?<![0-9]\.)(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}\.[2-9][0-9]{2}\.[0-9]{4}(?!\.[0-9])
+      | (?<![0-9][ ])(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}[ ][2-9][0-9]{2}[ ][0-9]{4}(?![ ][0-9])
+      | \+[0-9](?:[ .-]?[0-9]){7,14}
+    )(?!\w)""",
+    re.VERBOSE,
+)
+
+
+def _phones(text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in _PHONE.finditer(text))
+
+
+_RUN = re.compile(r"[0-9]++(?:[ -][0-9]++)*+")
+_GROUP = re.compile(r"[0-9]+")
+_CARD_DIGITS = range(13, 20)
+_CARD_LAYOUTS = ((4, 4, 4, 4), (4, 6, 5))
+_PART_BEFORE = re.compile(r"(?<=\w)|(?<=[0-9]\.)")
+_PART_AFTER = re.compile(r"\w|\.[0-9]")
+
+Groups = list[tuple[int, int]]
+
+
+def _cards(text: str) -> Iterator[tuple[int, int]]:
+    for run in _RUN.finditer(text):
+        if run.end() - run.start() < _CARD_DIGITS.start:
+            continue
+        rest: Groups = []
+        for group in (match.span() for match in _GROUP.finditer(text, *run.span())):
+            if _is_card(text, [group]):
+                yield group
+                yield from _cards_of_run(text, rest)
+                rest = []
+            else:
+                rest.append(group)
+        yield from _cards_of_run(text, rest)
+
+
+def _cards_of_run(text: str, groups: Groups) -> Iterator[tuple[int, int]]:
+    """Cards of more than one group: all of the run, else a known layout at its beginning or end, and so on with what is left of it."""
+    first, last = 0, len(groups)
+    while first < last:
+        sizes = _sizes(groups[first : min(last, first + 4)]), _sizes(groups[max(first, last - 4) : last])
+        if last - first <= _CARD_DIGITS.stop and _is_card(text, groups[first:last]):
+            yield groups[first][0], groups[last - 1][1]
+            return
+        for layout in _CARD_LAYOUTS:
+            n = len(layout)
+            if sizes[0][:n] == layout and _is_card(text, groups[first : first + n]):
+                yield groups[first][0], groups[first + n - 1][1]
+                first += n
+                break
+            if sizes[1][-n:] == layout and _is_card(text, groups[last - n : last]):
+                yield groups[last - n][0], groups[last - 1][1]
+                last -= n
+                break
+        else:
+            return
+
+
+def _is_card(text: str, groups: Groups) -> bool:
+    size = sum(end - start for start, end in groups)
+    start, end = groups[0][0], groups[-1][1]
+    return (
+        size in _CARD_DIGITS
+        and text[start] in "23456"
+        and not _PART_BEFORE.match(text, start)
+        and not _PART_AFTER.match(text, end)
+        and luhn_ok("".join(text[a:b] for a, b in groups))
+    )
+
+
+def _sizes(groups: Groups) -> tuple[int, ...]:
+    return tuple(end - start for start, end in groups)
+
+
+_IP4 = re.compile(r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?!\.?\w)")
+
+
+def _ip4(text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in _IP4.finditer(text) if all(int(part) <= 255 for part in match[0].split(".")))
+
+
+_HEX_RUN = re.compile(r"(?<![\w:.])[0-9A-Fa-f:.]++(?![\w:.])")
+_LONGEST_IP6 = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+
+
+def _ip6(text: str) -> Iterator[tuple[int, int]]:
+    for run in _HEX_RUN.finditer(text):
+        start = run.start() + len(run[0]) - len(run[0].lstrip("."))
+        address = run[0].strip(".")
+        if address.endswith(":") and not address.endswith("::"):
+            address = address[:-1]  # a colon of the sentence
+        if address.count(":") >= 2 and len(address) <= _LONGEST_IP6 and _is_ip6(address):
+            yield start, start + len(address)
+
+
+def _is_ip6(address: str) -> bool:
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return sum(map(bool, address.split(":"))) >= 2 and sum(ch not in ":." for ch in address) >= 4
+
+
+_KEY = re.compile(
+    r"""(?<![\w-])(?:
+        sk-[A-Za-z0-9_-]{20,}+
+      | AKIA[0-9A-Z]{16}
+      | gh[pousr]_[A-Za-z0-9]{36}
+      | xox[abprs]-[A-Za-z0-9-]{10,}+
+      | AIza[0-9A-Za-z_-]{35}
+      | tl_[a-z0-9]{4,32}_[A-Za-z0-9]{24,}+
+    )(?![\w-])""",
+    re.VERBOSE,
+)
+_KEY_MARKS = ("sk-", "AKIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "AIza", "tl_")
+
+
+def _keys(text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in _KEY.finditer(text))
