@@ -1,0 +1,311 @@
+"""One file on its way to disk: the part, the checkpoint before the bytes, the running digest, the name at the end.
+
+``<name>.part`` grows; ``<name>.partial.json`` vouches for its first bytes and is durable before a byte behind them is written; ``<name>`` appears by
+one rename and only with the pinned digest. Everything here blocks and belongs in a thread.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from corpusbuild.durable import disk, fsync_dir, write_atomic
+from corpusbuild.errors import DiskError
+from corpusbuild.model import Record
+from corpusbuild.resume import Checkpoint, trusted
+
+CHECKPOINT_BYTES = 64 << 20
+CHECKPOINT_SECONDS = 30.0
+BLOCK = 1 << 20
+
+PART = ".part"
+CHECKPOINT = ".partial.json"
+
+
+class Note(Record):
+    """Beside a quarantined file: which digest was pinned, which came, how many bytes, and which places sent them."""
+
+    pinned: str
+    received: str
+    size: int
+    urls: tuple[str, ...]
+
+
+class Stopped(Exception):
+    """The work was asked to stop."""
+
+
+class Download:
+    """One file. ``size`` bytes of it are in the part and ``digest()`` is theirs; ``whole`` says that one answer brought them all."""
+
+    def __init__(
+        self, folder: Path, name: str, boot_id: str, stop: threading.Event | None = None, monotonic: Callable[[], float] = time.monotonic
+    ):
+        self.folder, self.name, self._boot_id, self._monotonic = folder, name, boot_id, monotonic
+        self._stop = stop or threading.Event()
+        self.final, self.part, self.page = folder / name, folder / (name + PART), folder / (name + CHECKPOINT)
+        self.size = 0
+        self.whole = True
+        self.checkpoint: Checkpoint | None = None
+        self._hash = hashlib.sha256()
+        self._fd = -1
+        self._durable, self._since = 0, 0.0
+
+    def open(self) -> None:
+        """Take up what an earlier run left, as far as it can be trusted, hashing it once."""
+        with disk(self.part):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._fd = _open_regular(self.part)
+            self.checkpoint = _read_checkpoint(self.page)
+            keep = trusted(os.fstat(self._fd).st_size, self.checkpoint, self._boot_id)
+            if not self._take_up(keep):
+                self._forget()
+        self.whole = self.size == 0
+
+    def begin(self, checkpoint: Checkpoint) -> None:
+        """Empty the part for an answer that brings the file from its first byte. The checkpoint is durable before that byte."""
+        with disk(self.part):
+            self._truncate(0)
+            self._record(checkpoint)
+        self.whole = True
+
+    def go_on(self, checkpoint: Checkpoint) -> None:
+        """More bytes come, from another answer than those that are there. What is there is made durable first where nothing vouches for it."""
+        self.whole = False
+        if self.checkpoint is None or self.checkpoint.url != checkpoint.url:
+            with self._cutting_back():
+                self.checkpoint = checkpoint
+                self._vouch()
+
+    def append(self, chunks: list[bytes]) -> None:
+        """Write and hash bytes behind those that are there. When the disk refuses, the part is cut back to what is durable."""
+        with self._cutting_back():
+            _ask(self._stop)
+            for chunk in chunks:
+                _write_all(self._fd, chunk, self.size)
+                self._hash.update(chunk)
+                self.size += len(chunk)
+            if self.size - self._durable >= CHECKPOINT_BYTES or self._monotonic() - self._since >= CHECKPOINT_SECONDS:
+                self._vouch()
+
+    def absorb(self, path: Path, start: int) -> None:
+        """Append what another part, which holds the bytes from ``start`` on, has behind ours, and remove it."""
+        self.whole = False
+        with disk(path):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                while block := os.pread(fd, BLOCK, self.size - start):
+                    self.append([block])
+            finally:
+                os.close(fd)
+            os.unlink(path)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def discard(self) -> None:
+        """Forget every byte."""
+        with disk(self.part):
+            self._forget()
+        self.whole = True
+
+    def publish(self) -> None:
+        """Give the verified part its name: bytes first, then the name, then what was known about the part."""
+        with self._cutting_back():
+            os.fdatasync(self._fd)
+        with disk(self.final):
+            ours, named = os.fstat(self._fd), os.lstat(self.part)
+            if (ours.st_dev, ours.st_ino, ours.st_size) != (named.st_dev, named.st_ino, self.size):
+                raise DiskError(f"{self.part}: another process changed the file while it was downloaded: run again")
+            os.replace(self.part, self.final)
+            fsync_dir(self.folder)
+            with suppress(FileNotFoundError):
+                os.unlink(self.page)
+        self.close()
+
+    def quarantine(self, folder: Path, note: Note) -> Path:
+        """Move the part, whose digest is wrong, out of the way for a person to look at, with a note of what was expected."""
+        target = folder / self.name
+        with disk(target):
+            folder.mkdir(parents=True, exist_ok=True)
+            os.fdatasync(self._fd)
+            write_atomic(folder / (self.name + ".json"), msgspec.json.format(msgspec.json.encode(note)) + b"\n")
+            os.replace(self.part, target)
+            fsync_dir(folder)
+            with suppress(FileNotFoundError):
+                os.unlink(self.page)
+            fsync_dir(self.folder)
+        self.close()
+        return target
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _take_up(self, keep: int) -> bool:
+        """Hash the first ``keep`` bytes; False when they are not what the checkpoint vouches for."""
+        checkpoint = self.checkpoint
+        if checkpoint is not None and keep < checkpoint.verified_bytes:
+            return False
+        border = checkpoint.verified_bytes if checkpoint is not None else 0
+        self._truncate_to_hash()
+        for stop in (border, keep):
+            while self.size < stop:
+                _ask(self._stop)
+                block = os.pread(self._fd, min(BLOCK, stop - self.size), self.size)
+                if not block:
+                    return False
+                self._hash.update(block)
+                self.size += len(block)
+            if stop == border and checkpoint is not None and self._hash.hexdigest() != checkpoint.sha256_prefix:
+                return False
+        os.ftruncate(self._fd, keep)
+        self._durable, self._since = border, self._monotonic()
+        return True
+
+    def _truncate_to_hash(self) -> None:
+        self._hash, self.size = hashlib.sha256(), 0
+
+    def _truncate(self, size: int) -> None:
+        assert size == 0, "a digest cannot go back"
+        os.ftruncate(self._fd, 0)
+        self._truncate_to_hash()
+        self._durable = 0
+
+    def _forget(self) -> None:
+        self._truncate(0)
+        self.checkpoint = None
+        with suppress(FileNotFoundError):
+            os.unlink(self.page)
+
+    def _vouch(self) -> None:
+        """Make the bytes durable, then the page that says so."""
+        if self.checkpoint is None:
+            return
+        os.fdatasync(self._fd)
+        self._record(replace(self.checkpoint, verified_bytes=self.size, sha256_prefix=self.digest(), boot_id=self._boot_id))
+
+    def _record(self, checkpoint: Checkpoint) -> None:
+        write_atomic(self.page, msgspec.json.format(msgspec.json.encode(checkpoint)) + b"\n")
+        self.checkpoint = checkpoint
+        self._durable, self._since = checkpoint.verified_bytes, self._monotonic()
+
+    @contextmanager
+    def _cutting_back(self) -> Iterator[None]:
+        try:
+            with disk(self.part):
+                yield
+        except DiskError:
+            with suppress(OSError):  # a disk that refuses may refuse this too; the checkpoint says what is good
+                os.ftruncate(self._fd, self._durable)
+            raise
+
+
+def boot_id() -> str:
+    """The boot of this machine, or "" where it has no name; then the pin alone judges a part."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def file_digest(path: Path, stop: threading.Event | None = None) -> str:
+    """The SHA-256 of a regular file, in hex. Links, pipes and devices are refused. ``stop`` ends it with ``Stopped``."""
+    with disk(path):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as f:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise DiskError(f"{path}: is no regular file: move it away and run again")
+            digest = hashlib.sha256()
+            while block := f.read(BLOCK):
+                _ask(stop)
+                digest.update(block)
+            return digest.hexdigest()
+
+
+def _ask(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise Stopped
+
+
+def remove(path: Path) -> None:
+    """Remove a file that stands under a final name without its digest."""
+    with disk(path):
+        path.unlink(missing_ok=True)
+        fsync_dir(path.parent)
+
+
+def quarantined(folder: Path, name: str, pinned: str) -> Note | None:
+    """What is remembered of a file that had not the digest ``pinned``; None when nothing is, or when another digest was pinned then."""
+    try:
+        note = msgspec.json.decode((folder / (name + ".json")).read_bytes(), type=Note)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return note if note.pinned == pinned else None
+
+
+def forget_quarantined(folder: Path, name: str) -> None:
+    with disk(folder):
+        (folder / (name + ".json")).unlink(missing_ok=True)
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[bool]:
+    """Hold a download folder against other processes. Gives False when another process holds it."""
+    with disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
+                raise
+        yield True
+    finally:
+        os.close(fd)
+
+
+def _open_regular(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise DiskError(f"{path}: is a link, a pipe or a device: move it away and run again") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise DiskError(f"{path}: is no regular file: move it away and run again")
+    return fd
+
+
+def _read_checkpoint(page: Path) -> Checkpoint | None:
+    try:
+        fd = os.open(page, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as f:
+        try:
+            return msgspec.json.decode(f.read(1 << 16), type=Checkpoint)
+        except msgspec.DecodeError:
+            return None  # written in one step, so this is another program's; the pin judges the part
+
+
+def _write_all(fd: int, data: bytes, offset: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        n = os.pwrite(fd, rest, offset)
+        rest, offset = rest[n:], offset + n

@@ -1,0 +1,213 @@
+"""Raw parts: the documents of a source as they came, ``part-00000.jsonl.zst`` and so on, with a receipt that counts them.
+
+A line is compact JSON with the keys url, fetched_at, license_spdx, text in this order, then id and meta where the source has them. The URL's
+fragment is the document's place in its file. A part is cut at 64 MB of text or so many documents, whichever is first; documents that could not be
+read are rows of ``part-00000.removed.parquet`` beside the part in which they would have been.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import zstandard
+
+from corpusbuild.errors import IntegrityError
+from corpusbuild.model import Record, Tally
+from corpusbuild.parts import MAX_PART_BYTES, MAX_PART_DOCS, REMOVED, part_name, write_rows
+from corpusbuild.split import RawDocument, Reject
+from corpusbuild.stage import Out
+
+RAW_SUFFIX = ".jsonl.zst"
+RECEIPT = "receipt.json"
+LEVEL = 3
+
+
+class RawLine(msgspec.Struct, omit_defaults=True):
+    """One line of a raw part."""
+
+    url: str
+    fetched_at: str
+    license_spdx: str
+    text: str
+    id: str | None = None
+    meta: dict[str, Any] | None = None
+
+
+class RawRow(msgspec.Struct, frozen=True):
+    """A raw document as the stages take it. ``file`` is the index of its file, ``meta`` a JSON object or None."""
+
+    text: str
+    place: str
+    file: int
+    id: str | None = None
+    meta: str | None = None
+
+
+class RawPart(Record):
+    """One raw part. ``files`` says how many of its documents come from which file, in their order: (index of the file, documents)."""
+
+    name: str
+    documents: int
+    text_bytes: int
+    rejected: int
+    files: tuple[tuple[int, int], ...]
+    path: str = ""
+
+
+class FileReceipt(Record):
+    """Where one file came from. ``url`` is the configured one; ``note`` says what is odd about the file, else it is empty."""
+
+    url: str
+    sha256: str
+    size: int
+    compression: str
+    documents: int
+    rejected: int
+    note: str = ""
+
+
+class Receipt(Record):
+    """What was fetched, when, under which licence, and what is in each part. The only page of the entry that holds a date."""
+
+    source_id: str
+    url: str
+    license_spdx: str
+    sha256: str
+    retrieved_at: str
+    bytes: int
+    files: tuple[FileReceipt, ...]
+    parts: tuple[RawPart, ...]
+    rejected: dict[str, int]
+
+
+class Writer:
+    """Cuts documents into parts and writes them through ``out``."""
+
+    def __init__(self, out: Out, source: str, fetched_at: str, license_spdx: str, part_docs: int = MAX_PART_DOCS):
+        self._out, self._source, self._part_docs = out, source, part_docs
+        self._fetched_at, self._license = fetched_at, license_spdx
+        self._encoder = msgspec.json.Encoder()
+        self.parts: list[RawPart] = []
+        self.rejected: dict[str, int] = {}
+        self._file: BinaryIO | None = None
+        self._clear()
+
+    def add(self, found: RawDocument | Reject, file: int, url: str) -> None:
+        """Write one document, or note one reject, of the file with this index and this configured URL."""
+        if self._documents >= self._part_docs or self._text_bytes >= MAX_PART_BYTES or len(self._rows) >= MAX_PART_DOCS:
+            self._end_part()
+        if isinstance(found, Reject):
+            self.rejected[found.reason] = self.rejected.get(found.reason, 0) + 1
+            self._rows.append(
+                {"source": self._source, "stage": "fetch", "rule": found.reason, "rules": [found.reason], "place": found.place, "file": file}
+            )
+            return
+        line = RawLine(f"{url}#{found.place}", self._fetched_at, self._license, found.text, found.id, found.meta)
+        self._sink().write(self._encoder.encode(line) + b"\n")
+        self._documents += 1
+        self._text_bytes += len(found.text.encode())
+        self._files[file] = self._files.get(file, 0) + 1
+
+    def close(self) -> Tally:
+        """End the last part (a source without documents has one, empty) and say what there is."""
+        if self._documents or self._rows or not self.parts:
+            self._end_part()
+        kept = sum(p.documents for p in self.parts)
+        return Tally(
+            docs_in=kept + sum(self.rejected.values()),
+            kept=kept,
+            rejected=self.rejected,
+            also={"text_bytes": sum(p.text_bytes for p in self.parts)},
+        )
+
+    def abandon(self) -> None:
+        """Close the file that is being written and leave it unfinished."""
+        if self._file is not None:
+            self._file.close()
+
+    def _clear(self) -> None:
+        self._documents = self._text_bytes = 0
+        self._files: dict[int, int] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def _sink(self) -> BinaryIO:
+        if self._file is None:
+            path = self._out.path(f"{part_name(len(self.parts)).removeprefix('part')}{RAW_SUFFIX}")
+            raw = path.open("wb")
+            self._file = zstandard.ZstdCompressor(level=LEVEL).stream_writer(raw, closefd=True)
+        return self._file
+
+    def _end_part(self) -> None:
+        self._sink().close()
+        self._file = None
+        name = part_name(len(self.parts))
+        if self._rows:
+            write_rows(self._out.path(f"{name.removeprefix('part')}.removed.parquet"), self._rows, REMOVED)
+        self.parts.append(
+            RawPart(
+                name=f"{name}{RAW_SUFFIX}",
+                documents=self._documents,
+                text_bytes=self._text_bytes,
+                rejected=len(self._rows),
+                files=tuple(self._files.items()),
+            )
+        )
+        self._clear()
+
+
+def receipt(entry: Path) -> Receipt:
+    """The receipt of a fetched source."""
+    path = entry / RECEIPT
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Receipt)
+    except (FileNotFoundError, msgspec.DecodeError) as error:
+        raise IntegrityError(f"{path} cannot be read ({error}): delete {entry} and fetch again") from None
+
+
+def parts(entry: Path) -> list[RawPart]:
+    """The raw parts of a fetched source, in order, with their paths."""
+    return [msgspec.structs.replace(p, path=str(entry / p.name)) for p in receipt(entry).parts]
+
+
+def read_part(path: Path, take: int | None = None) -> Iterator[RawRow]:
+    """The first ``take`` documents of one part, in order."""
+    part = next((p for p in receipt(path.parent).parts if p.name == path.name), None)
+    if part is None:
+        raise IntegrityError(f"{path} is not in its receipt: delete {path.parent} and fetch again")
+    files = (index for index, n in part.files for _ in range(n))
+    decoder = msgspec.json.Decoder(_StoredLine)
+    for n, (line, file) in enumerate(zip(lines(path), files, strict=True)):
+        if take is not None and n >= take:
+            return
+        row = decoder.decode(line)
+        yield RawRow(row.text, row.url.rpartition("#")[2], file, row.id, None if row.meta is None else bytes(row.meta).decode())
+
+
+def read_raw(raw_dir: str | Path) -> Iterator[dict[str, Any]]:
+    """The raw documents of a directory, in order, as their lines say."""
+    for path in sorted(Path(raw_dir).glob(f"part-*{RAW_SUFFIX}")):
+        for line in lines(path):
+            yield msgspec.json.decode(line)
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines of one part without their ends."""
+    with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
+        yield from _cut_lines(iter(lambda: stream.read(1 << 20), b""))
+
+
+class _StoredLine(msgspec.Struct):
+    url: str
+    text: str
+    id: str | None = None
+    meta: msgspec.Raw | None = None
+
+
+def _cut_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    held = b""
+    for chunk in chunks:
+        *whole, held = (held + chunk).split(b"\n")
+        yield from whole
+    if held:
+        raise IntegrityError("a raw part ends within a line: delete its folder and fetch again")

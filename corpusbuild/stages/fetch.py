@@ -1,0 +1,127 @@
+"""Fetch: the verified files of one source become raw parts. Getting the files is the work of ``corpusbuild.fetch``."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corpusbuild import decompress, split
+from corpusbuild.downloads import Stopped
+from corpusbuild.errors import SourceError
+from corpusbuild.model import Counts, Tally
+from corpusbuild.parts import MAX_PART_DOCS
+from corpusbuild.raw import FileReceipt, Writer
+from corpusbuild.sources import SPLIT_VERSION, Source, fetch_identity
+from corpusbuild.split import REASONS, RawDocument, Reject
+from corpusbuild.stage import Job, Out, Stage, Task
+
+READ_BYTES = 1 << 20
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """One file that has its pinned digest. ``name`` is shown in errors; ``within`` begins the places of its documents."""
+
+    path: str
+    url: str
+    name: str
+    sha256: str
+    size: int
+    within: str = ""
+
+
+class SplitSource(Task):
+    """Split one source. ``fetched_at`` is UTC, ``YYYY-MM-DDTHH:MM:SSZ``."""
+
+    source: Source
+    files: tuple[Verified, ...]
+    fetched_at: str
+    part_docs: int = MAX_PART_DOCS
+
+
+def split_source(task: SplitSource, out: Out, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Write the raw parts of a source and give its tally, its parts and what is known of each file.
+
+    ``SourceError`` names the first document that cannot be read where the source is strict, or the share of them where it is above ``max_bad``.
+    ``stop`` is asked between documents; True ends the work with ``Stopped``.
+    """
+    source = task.source
+    writer = Writer(out, source.id, task.fetched_at, source.license_spdx, task.part_docs)
+    several = len(task.files) > 1 and not any(f.within for f in task.files)
+    receipts = []
+    try:
+        for index, file in enumerate(task.files):
+            receipts.append(_add_file(source, file, index if several else 0, writer, stop))
+    except BaseException:
+        writer.abandon()
+        raise
+    tally = writer.close()
+    _check_share(source, tally)
+    return {"tally": msgspec.to_builtins(tally), "parts": msgspec.to_builtins(writer.parts), "files": msgspec.to_builtins(receipts)}
+
+
+def documents_of(source: Source, path: Path, head: bytes) -> Iterator[RawDocument | Reject]:
+    """The documents of one file of the source, streaming. ``ValueError`` when the file as a whole cannot be read; ``head`` are its first bytes."""
+    if source.format not in split.FORMATS:
+        raise ValueError(f"format {source.format} is not read")
+    return split.documents(
+        decompress.decompress(_read(path)),
+        source.format,
+        separator=source.separator,
+        text_field=source.text_field,
+        id_field=source.id_field,
+        keep=source.keep,
+    )
+
+
+def _add_file(source: Source, file: Verified, index: int, writer: Writer, stop: Callable[[], bool]) -> FileReceipt:
+    path = Path(file.path)
+    kept = rejected = 0
+    try:
+        with path.open("rb") as f:
+            head = f.read(32)
+        compression = decompress.compression_of(head)
+        for found in documents_of(source, path, head):
+            if stop():
+                raise Stopped
+            if isinstance(found, Reject):
+                rejected += 1
+                if source.on_bad == "stop":
+                    raise SourceError(source.id, f"{file.name}: {_unit(source)} {found.place} {REASONS.get(found.reason, found.reason)}{_HINT}")
+            else:
+                kept += 1
+            writer.add(found._replace(place=f"{file.within}{found.place}"), index, file.url)
+    except ValueError as error:
+        raise SourceError(source.id, f"{file.name}: {error}") from None
+    note = decompress.disagreement(file.name, compression) or ""
+    return FileReceipt(
+        url=file.url, sha256=file.sha256, size=file.size, compression=compression, documents=kept, rejected=rejected, note=note
+    )
+
+
+def _check_share(source: Source, tally: Tally) -> None:
+    bad = sum(tally.rejected.values())
+    if bad > source.max_bad * tally.docs_in:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(tally.rejected.items()))
+        raise SourceError(source.id, f"{bad} of {tally.docs_in} documents cannot be read ({reasons}), more than max_bad = {source.max_bad:g} allows")
+
+
+def _unit(source: Source) -> str:
+    return {"parquet": "row", "warc": "the record at byte"}.get(source.format, "line")
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as f:
+        while chunk := f.read(READ_BYTES):
+            yield chunk
+
+
+def build(job: Job) -> Counts:
+    """Split the files that ``job.params``, a ``SplitSource``, names."""
+    (value,) = job.map(split_source, [job.params])
+    return {job.params.source.id: msgspec.convert(value["tally"], Tally)}
+
+
+_HINT = "; correct the file, or set on_bad = \"reject\" to leave such documents out"
+
+STAGE = Stage("fetch", version=SPLIT_VERSION, build=build, names_output=fetch_identity)
