@@ -56,6 +56,15 @@ class Signs(NamedTuple):
     shingles: NDArray[np.int32]
     bands: U64
 
+    def take(self, documents: I64) -> "Signs":
+        return Signs(self.hi[documents], self.lo[documents], self.shingles[documents], self.bands[:, documents])
+
+    def but(self, documents: I64, signs: "Signs") -> "Signs":
+        """These signs, except that ``documents`` have those given, in the same order."""
+        hi, lo, shingles, bands = self.hi.copy(), self.lo.copy(), self.shingles.copy(), self.bands.copy()
+        hi[documents], lo[documents], shingles[documents], bands[:, documents] = signs
+        return Signs(hi, lo, shingles, bands)
+
 
 def check(num_perm: int, bands: int) -> None:
     """``ValueError`` unless the minima can be dealt out to the bands evenly.
@@ -219,7 +228,6 @@ def minima(rows: Ragged, factors: U32, summands: U32) -> U32:
 
 def band_keys(signatures: U32, bands: int) -> U64:
     """The key of each band of each signature (bands x rows): documents whose keys agree in a band fall into one bucket."""
-    check(signatures.shape[1], bands)
     rows = signatures.shape[1] // bands
     keys = np.empty((bands, len(signatures)), np.uint64)
     for band in range(bands):
@@ -244,14 +252,21 @@ def halves(digests: Sequence[bytes]) -> tuple[U64, U64]:
 
 def signs(texts: Sequence[str], params: SignParams) -> Signs:
     """Sign every text. Memory grows with the longest text, and with the number of texts only by what is returned."""
+    check(params.num_perm, params.bands)
     factors, summands = permutations(params.num_perm, params.seed)
-    done = [Signs(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int32), np.empty((params.bands, 0), np.uint64))]
+    done = []
     for start, end in batches([len(text) for text in texts], BLOCK):
         rows = shingle_sets(texts[start:end], params.shingle)
         keys = band_keys(minima(rows, factors, summands), params.bands)
         done.append(Signs(*digests(rows), np.diff(rows.offsets).astype(np.int32), keys))
-    hi, lo, sizes, bands = zip(*done, strict=True)
-    return Signs(np.concatenate(hi), np.concatenate(lo), np.concatenate(sizes), np.concatenate(bands, axis=1))
+    return join(done, params.bands)
+
+
+def join(signs: Sequence[Signs], bands: int) -> Signs:
+    """The columns of all, one after another."""
+    none = Signs(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int32), np.empty((bands, 0), np.uint64))
+    hi, lo, sizes, keys = zip(none, *signs, strict=True)
+    return Signs(np.concatenate(hi), np.concatenate(lo), np.concatenate(sizes), np.concatenate(keys, axis=1))
 
 
 def batches(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:

@@ -5,87 +5,31 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minhash_by_definition import band_keys, digest, fnv1a, mix, shingle_set, signature
 
 from corpusbuild import minhash
 from corpusbuild.minhash import Ragged, SignParams
-
-M32, M64 = 2**32 - 1, 2**64 - 1
 
 # Letters where lower case is not simple, marks, digits, scripts without spaces, an astral letter, separators of every kind.
 TRICKY = st.text(st.sampled_from("aAbB1_ßẞİıΣσςǅéÉ\u0301中文ไทย\U00010400\U0001f600-. \t\n\u2028\x00'"), max_size=60)
 TEXTS = st.lists(TRICKY | st.text(max_size=40), max_size=6)
 PARAMS = st.builds(
-    lambda bands, rows, shingle, seed: SignParams(num_perm=bands * rows, bands=bands, shingle=shingle, seed=seed),
+    lambda n, rows, shingle, seed: SignParams(num_perm=n * rows, bands=n, shingle=shingle, seed=seed),
     st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.integers(0, 2**53),
 )  # fmt: skip
-
-
-def mix(h: int) -> int:
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & M64
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & M64
-    return h ^ h >> 33
-
-
-def fnv1a(text: str) -> int:
-    h = 0xCBF29CE484222325
-    for c in text:
-        h = (h ^ ord(c)) * 0x100000001B3 & M64
-    return h
-
-
-def reference_words(text: str) -> list[str]:
-    return re.findall(r"\w+", "".join(c.lower() if len(c.lower()) == 1 else c for c in text))
-
-
-def reference_set(text: str, width: int) -> list[int]:
-    hashes = [mix(fnv1a(word)) for word in reference_words(text)]
-    windows = [hashes[i : i + width] for i in range(len(hashes) - width + 1)] or ([hashes] if hashes else [])
-    shingles = set()
-    for window in windows:
-        g = 0
-        for w in window:
-            g = (g * 0x9E3779B97F4A7C15 + w) & M64
-        shingles.add(mix(g))
-    return sorted(shingles)
-
-
-def reference_signature(shingles: list[int], params: SignParams) -> list[int]:
-    rng = minhash.pcg32(params.seed)
-    out = []
-    for _ in range(params.num_perm):
-        a, b = next(rng) | 1, next(rng)
-        values = [(a * (s >> 32) + b) & M32 for s in shingles]
-        out.append(min((v ^ v >> 15 for v in values), default=M32))
-    return out
-
-
-def reference_bands(signature: list[int], bands: int) -> list[int]:
-    rows = len(signature) // bands
-    keys = []
-    for band in range(bands):
-        h = (band + 1) * 0x9E3779B97F4A7C15 & M64
-        for m in signature[band * rows : (band + 1) * rows]:
-            h = mix(h ^ m)
-        keys.append(h)
-    return keys
-
-
-def reference_digest(shingles: list[int]) -> bytes:
-    return blake3(b"".join(s.to_bytes(8, "little") for s in shingles)).digest(16)
 
 
 def assert_as_defined(texts: list[str], params: SignParams) -> None:
     rows, signs = minhash.shingle_sets(texts, params.shingle), minhash.signs(texts, params)
     assert signs.bands.shape == (params.bands, len(texts))
     for i, text in enumerate(texts):
-        expected = reference_set(text, params.shingle)
+        expected = shingle_set(text, params.shingle)
         assert rows.row(i).tolist() == expected
         assert int(signs.shingles[i]) == len(expected)
-        assert int(signs.hi[i]).to_bytes(8, "big") + int(signs.lo[i]).to_bytes(8, "big") == reference_digest(expected)
-        assert signs.bands[:, i].tolist() == reference_bands(reference_signature(expected, params), params.bands)
+        assert int(signs.hi[i]).to_bytes(8, "big") + int(signs.lo[i]).to_bytes(8, "big") == digest(expected)
+        assert signs.bands[:, i].tolist() == band_keys(signature(expected, params), params.bands)
 
 
 @settings(deadline=None, max_examples=150)

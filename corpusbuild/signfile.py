@@ -1,0 +1,65 @@
+"""What sign writes of a part: ``*.signs.arrow`` and ``*.paragraphs.arrow``, uncompressed, so that a column is mapped into memory and not read.
+
+Signs have one row a document: ``id``, the two halves of the digest of its shingle set (``digest_hi``, ``digest_lo``), how many ``shingles`` the set
+has, and its key in each band (``band_0000``, ``band_0001``, ...). One band of all documents lies together.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from blake3 import blake3
+
+from corpusbuild.minhash import U64, Signs, halves
+from corpusbuild.parts import read_arrow, write_arrow
+from corpusbuild.text import paragraphs
+
+PARAGRAPHS = pa.schema(
+    [
+        ("row", pa.int32()),
+        ("start", pa.int64()),  # code points of the filtered text
+        ("end", pa.int64()),
+        ("hi", pa.uint64()),  # 128 bits of the BLAKE3 of the paragraph's UTF-8, as two big-endian halves
+        ("lo", pa.uint64()),
+    ]
+)
+"""``*.paragraphs.arrow``: one row for each paragraph of each document, in order."""
+
+
+def write_signs(path: Path, name: str, labels: Any, signs: Signs) -> None:
+    """Write signs with one more column, ``name``, that says whose they are."""
+    bands = {_band(i): keys for i, keys in enumerate(signs.bands)}
+    columns = {name: labels, "digest_hi": signs.hi, "digest_lo": signs.lo, "shingles": signs.shingles}
+    write_arrow(path, pa.table(columns | bands), compression=None)
+
+
+def read_signs(path: Path, bands: int) -> Signs:
+    table = read_arrow(path)
+    hi, lo, sizes, *keys = (table.column(name).to_numpy() for name in ("digest_hi", "digest_lo", "shingles", *map(_band, range(bands))))
+    return Signs(hi, lo, sizes, np.stack(keys))
+
+
+def read_band(path: Path, band: int) -> U64:
+    keys: U64 = read_arrow(path).column(_band(band)).to_numpy()
+    return keys
+
+
+def paragraph_rows(first_row: int, texts: Sequence[str]) -> pa.RecordBatch:
+    """The rows of ``*.paragraphs.arrow`` for consecutive documents."""
+    rows: list[int] = []
+    spans: list[tuple[int, int]] = []
+    digests: list[bytes] = []
+    for row, text in enumerate(texts, first_row):
+        found = paragraphs(text)
+        rows += [row] * len(found)
+        spans += found
+        digests += [blake3(text[start:end].encode()).digest(16) for start, end in found]
+    where = np.array(spans, np.int64).reshape(-1, 2)
+    hi, lo = halves(digests)
+    return pa.RecordBatch.from_arrays([pa.array(rows, pa.int32()), where[:, 0].copy(), where[:, 1].copy(), hi, lo], schema=PARAGRAPHS)
+
+
+def _band(i: int) -> str:
+    return f"band_{i:04d}"
