@@ -1,0 +1,333 @@
+"""Near dedup: a document goes in favour of an earlier, kept one that shares enough of its shingles. The law itself is in ``law.py``.
+
+Documents are known by ordinals, which count through the plan. Between tasks travel fixed-width records in scratch files, read a part or a partition
+at a time; only the one task that decides holds something of every document, a few bytes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from corpusbuild import law, minhash, placement, removals, repeats, spool, unionfind
+from corpusbuild.law import Buckets
+from corpusbuild.minhash import I64, U64, Ragged, SignParams
+from corpusbuild.model import Counts, Record, Tally, add_counts
+from corpusbuild.parts import read_arrow
+from corpusbuild.placement import Part
+from corpusbuild.signfile import read_band, read_signs, write_signs
+from corpusbuild.stage import Job, Out, Stage, Task
+from corpusbuild.text import effective
+
+CLUSTERS = pa.schema(
+    [
+        ("row", pa.int32()),
+        ("id", pa.string()),
+        ("cluster", pa.string()),  # the id of the first document, in plan order, of those that duplicates connect
+    ]
+)
+"""``*.clusters.parquet``: one row for a document, kept or not, that is connected with another."""
+
+ORDINAL = np.dtype("<u8")
+PAIR = np.dtype("<u8")  # in one number: the later document's row in its part (20 bits) and the earlier's ordinal (44 bits)
+MEMBER = np.dtype([("key", "<u8"), ("at", "<u8")])
+VERIFIED = np.dtype([("later", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
+GONE = np.dtype([("at", "<u8"), ("survivor", "<u8"), ("similarity", "<f8")])
+CONNECTED = np.dtype([("at", "<u8"), ("first", "<u8")])
+
+EARLIER_BITS = np.uint64(44)
+WORKING_BYTES = 8 * MEMBER.itemsize  # what filling a bucket holds for a member
+BATCH = 1 << 20  # members worked on at once
+
+
+class NearParams(Record):
+    sign: SignParams = SignParams()
+    jaccard_threshold: Annotated[float, Meta(gt=0, le=1, description="Jaccard similarity from which a document is a near duplicate.")] = 0.8
+    max_bucket: Annotated[int, Meta(ge=1, description="How many members of a bucket, the first ones, each later member is compared with.")] = 64
+
+
+class Shape(Record):
+    """How the work is cut; no result depends on it. Digests and the keys of each band fall into ``2**bits`` partitions, and each such partition
+    of each band is a cell, of which a task fills the buckets of ``cells``."""
+
+    digest_bits: int
+    key_bits: int
+    cells: int
+
+    def name(self, kind: str, index: int) -> str:
+        return f"{kind}-{self.digest_bits}-{self.key_bits}-{self.cells}-{index:05d}"
+
+
+class Step(Task):
+    """A unit of work: one part, one partition of the digests, or one run of cells. ``index`` says which."""
+
+    scratch: str
+    layout: str
+    index: int
+    shape: Shape
+    params: NearParams
+
+    def parts(self) -> tuple[Part, ...]:
+        return placement.load(self.scratch, self.layout)
+
+    def file(self, kind: str, index: int, suffix: str = "") -> Path:
+        """A scratch file of another task."""
+        return Path(self.scratch, self.shape.name(kind, index) + suffix)
+
+    def links(self, part: int) -> NDArray[Any]:
+        """The documents of a part whose shingle set is that of an earlier one."""
+        return repeats.links(self.file("alive", part), [self.file("equal", i) for i in range(1 << self.shape.digest_bits)], part)
+
+    def candidates(self, part: int, suffix: str, dtype: np.dtype[Any]) -> Iterator[U64]:
+        """What all tasks that looked for candidates say of a part."""
+        for i in range(_tasks(self.shape, self.params)):
+            yield from spool.runs(self.file("candidates", i, suffix), part, dtype)
+
+    def sets(self, part: int) -> tuple[U64, Ragged]:
+        """The ordinals of a part's candidates, and their shingle sets, mapped into memory."""
+        at, offsets = (np.load(self.file("sets", part, suffix)) for suffix in (".at.npy", ".offsets.npy"))
+        flat = np.asarray(np.memmap(self.file("sets", part, ".flat"), "<u8", "r")) if offsets[-1] else np.empty(0, np.uint64)
+        return at, Ragged(flat, offsets)
+
+
+def build(job: Job) -> Counts:
+    params: NearParams = job.params
+    parts = placement.lay_out(job.inputs)
+    layout, shape = placement.share(job, parts), _shape(placement.documents(parts), params, job.memory)
+    by_part = range(len(parts))
+
+    def every(fn: Callable[[Any, Out], Any], names: Iterable[str]) -> list[Any]:
+        common: dict[str, Any] = {"scratch": str(job.scratch), "layout": layout, "shape": shape, "params": params}
+        return job.map(fn, [Step(name=name, index=i, **common) for i, name in enumerate(names)])
+
+    alive = every(sign_alive, (shape.name("alive", i) for i in by_part))
+    every(match_digests, (shape.name("equal", i) for i in range(1 << shape.digest_bits)))
+    every(spread_keys, (shape.name("keys", i) for i in by_part))
+    passed_over = every(find_candidates, (shape.name("candidates", i) for i in range(_tasks(shape, params))))
+    every(collect_sets, (shape.name("sets", i) for i in by_part))
+    verified = every(verify, (shape.name("verified", i) for i in by_part))
+    every(decide, [shape.name("decided", 0)])
+    gone = every(write_part, (part.name for part in parts))
+
+    counts: list[Counts] = [{entry.source: Tally() for entry in job.inputs["signs"]}]
+    for part, n, also, n_gone in zip(parts, alive, verified, gone, strict=True):
+        counts.append({part.source: Tally(docs_in=n, kept=n - n_gone, dropped={"jaccard": n_gone}, also=also)})
+    counts += [{source: Tally(also=also)} for value in passed_over for source, also in value.items()]
+    return add_counts(counts)
+
+
+def sign_alive(task: Step, out: Out) -> int:
+    """The signs of the documents of a part that are still there and have words; those that lost a paragraph are signed again."""
+    part, params = task.parts()[task.index], task.params.sign
+    alive, cut = placement.alive(part), np.unique(_cuts(part)[0])
+    cut = cut[alive[cut]]
+    again = minhash.join([minhash.signs(texts, params) for texts in _texts(part, cut)], params.bands)
+    signs = read_signs(Path(part.signs), params.bands).but(cut, again)
+    rows = np.flatnonzero(alive & (signs.shingles > 0))
+    here = signs.take(rows)
+    write_signs(out.scratch(".signs.arrow"), "row", rows, here)
+    repeats.spread([repeats.digests(here.hi, here.lo, rows.astype(np.uint64) + np.uint64(part.first))], task.shape.digest_bits, out)
+    return int(alive.sum())
+
+
+def match_digests(task: Step, out: Out) -> None:
+    parts = task.parts()
+    repeats.match([task.file("alive", i) for i in range(len(parts))], task.index, np.array([part.first for part in parts], np.uint64), out)
+
+
+def spread_keys(task: Step, out: Out) -> None:
+    """Deal out the keys of a part to the cells. Of documents with equal sets only the first takes part."""
+    signs, bits = task.file("alive", task.index, ".signs.arrow"), task.shape.key_bits
+    at = read_arrow(signs).column("row").to_numpy().astype(np.uint64) + np.uint64(task.parts()[task.index].first)
+    first = ~np.isin(at, task.links(task.index)["at"])
+    with spool.writing(out.scratch("")) as cells:
+        for band in range(task.params.sign.bands):
+            members = np.empty(np.count_nonzero(first), MEMBER)
+            members["key"], members["at"] = read_band(signs, band)[first], at[first]
+            cells.add(np.uint64(band << bits) | spool.partition_of(members["key"], bits), members)
+
+
+def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
+    """Fill the buckets of some cells and spool, by part, who is to be compared. Gives by source how much was passed over."""
+    parts, cap = task.parts(), task.params.max_bucket
+    firsts, last = np.array([part.first for part in parts], np.uint64), task.params.sign.bands << task.shape.key_bits
+    not_compared, capped = np.zeros((2, len(parts)), np.int64)
+    with spool.writing(out.scratch(".pairs")) as pairs, spool.writing(out.scratch(".involved")) as involved:
+        for cell in range(task.index * task.shape.cells, min((task.index + 1) * task.shape.cells, last)):
+            buckets = Buckets(cap)
+            for members in _gathered(run for i in range(len(parts)) for run in spool.runs(task.file("keys", i), cell, MEMBER)):
+                new, found = buckets.add(members["key"], members["at"])
+                where = placement.part_indices(parts, new.at)
+                np.add.at(not_compared, where, np.maximum(new.rank - cap, 0))
+                np.add.at(capped, where, new.rank == cap)
+                for later, earlier in found:
+                    where = placement.part_indices(parts, later)
+                    pairs.add(where, (later - firsts[where]) << EARLIER_BITS | earlier)
+                    both = np.unique(np.concatenate([later, earlier]))
+                    involved.add(placement.part_indices(parts, both), both)
+    passed: dict[str, dict[str, int]] = {}
+    for part, n_pairs, n_buckets in zip(parts, not_compared.tolist(), capped.tolist(), strict=True):
+        so_far = passed.setdefault(part.source, {"not_compared": 0, "buckets_capped": 0})
+        so_far["not_compared"] += n_pairs
+        so_far["buckets_capped"] += n_buckets
+    return passed
+
+
+def collect_sets(task: Step, out: Out) -> None:
+    """The shingle sets of the documents of a part that are candidates."""
+    part = task.parts()[task.index]
+    at = _distinct(task.candidates(task.index, ".involved", ORDINAL))
+    counts = [np.zeros(1, np.int64)]
+    with out.scratch(".flat").open("wb") as flat:
+        for texts in _texts(part, (at - np.uint64(part.first)).astype(np.int64)):
+            sets = minhash.shingle_sets(texts, task.params.sign.shingle)
+            flat.write(sets.flat.astype("<u8", copy=False).tobytes())
+            counts.append(np.diff(sets.offsets))
+    for suffix, column in ((".at.npy", at), (".offsets.npy", np.cumsum(np.concatenate(counts)))):
+        with out.scratch(suffix).open("wb") as file:
+            np.save(file, column)
+
+
+def verify(task: Step, out: Out) -> dict[str, int]:
+    """The true similarity of every candidate pair whose later document is of this part; those that reach the threshold are written."""
+    parts, threshold = task.parts(), task.params.jaccard_threshold
+    pairs = _distinct(task.candidates(task.index, ".pairs", PAIR))
+    later = (pairs >> EARLIER_BITS) + np.uint64(parts[task.index].first)
+    earlier = pairs & ((np.uint64(1) << EARLIER_BITS) - np.uint64(1))
+    own_at, own = task.sets(task.index)
+    similarity, where = np.zeros(len(pairs)), placement.part_indices(parts, earlier)
+    for index in np.unique(where).tolist():
+        here, (at, theirs) = where == index, task.sets(index)
+        mine, others = np.searchsorted(own_at, later[here]), np.searchsorted(at, earlier[here])
+        similarity[here] = law.similarities(own, mine, theirs, others, threshold)
+    same = similarity >= threshold
+    with out.scratch(".npy").open("wb") as file:
+        np.save(file, _records(VERIFIED, later[same], earlier[same], similarity[same]))
+    return {"candidates": len(pairs), "verified": int(same.sum()), "not_compared": 0, "buckets_capped": 0}
+
+
+def decide(task: Step, out: Out) -> None:
+    """Decide, in plan order, who goes and in whose favour, and who is connected with whom."""
+    parts = task.parts()
+    gone, connected = np.zeros((2, placement.documents(parts)), np.bool_)
+    parents = unionfind.singles(len(gone))
+    decided = [np.empty(0, GONE)]
+    for i in range(len(parts)):
+        verified = np.load(task.file("verified", i, ".npy"))
+        decided.append(_records(GONE, *law.decide(verified["later"], verified["earlier"], verified["similarity"], gone)))
+        _connect(parents, connected, verified["later"], verified["earlier"])
+    first_gone = np.concatenate(decided)
+    with spool.writing(out.scratch(".gone")) as all_gone:
+        for i in range(len(parts)):
+            links = task.links(i)
+            _connect(parents, connected, links["at"], links["first"])
+            both = np.concatenate([decided[i + 1], _follow(links, first_gone, gone)])
+            all_gone.add(np.full(len(both), i), both[np.argsort(both["at"])])
+    with spool.writing(out.scratch(".connected")) as all_connected:
+        for i, part in enumerate(parts):
+            at = part.first + np.flatnonzero(connected[part.first : part.first + part.docs])
+            all_connected.add(np.full(len(at), i), _records(CONNECTED, at, unionfind.roots(parents, at)))
+
+
+def write_part(task: Step, out: Out) -> int:
+    """Write who of a part went, and who is connected."""
+    parts, part = task.parts(), task.parts()[task.index]
+    gone = spool.read(task.file("decided", 0, ".gone"), task.index, GONE)
+    connected = spool.read(task.file("decided", 0, ".connected"), task.index, CONNECTED)
+    clusters = placement.ids(parts, connected["first"])
+    removals.write(
+        out.path(".removed.parquet"), part, gone["at"] - np.uint64(part.first), stage=STAGE.name, rule="jaccard",
+        value=gone["similarity"], threshold=np.full(len(gone), task.params.jaccard_threshold), similarity=gone["similarity"],
+        survivor=placement.ids(parts, gone["survivor"]), cluster=clusters.take(pa.array(np.searchsorted(connected["at"], gone["at"]))),
+    )  # fmt: skip
+    rows = (connected["at"] - np.uint64(part.first)).astype(np.int32)
+    table = pa.table({"row": rows, "id": placement.ids(parts, connected["at"]), "cluster": clusters}, schema=CLUSTERS)
+    pq.write_table(table, out.path(".clusters.parquet"), compression="zstd")
+    return len(gone)
+
+
+def _shape(docs: int, params: NearParams, memory: int) -> Shape:
+    key_bits = spool.partition_bits(docs, WORKING_BYTES, memory)
+    cells = BATCH // max(1, docs >> key_bits)
+    return Shape(
+        digest_bits=spool.partition_bits(docs, repeats.WORKING_BYTES, memory),
+        key_bits=key_bits,
+        cells=max(1, min(cells, params.sign.bands << key_bits)),
+    )
+
+
+def _tasks(shape: Shape, params: NearParams) -> int:
+    """How many tasks fill the buckets of all cells."""
+    return -(-(params.sign.bands << shape.key_bits) // shape.cells)
+
+
+def _cuts(part: Part) -> tuple[I64, I64]:
+    """The cut paragraphs of a part: rows, ascending, and paragraph indices."""
+    if part.cuts is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    table = pq.read_table(part.cuts, columns=["row", "paragraph"])
+    return table.column("row").to_numpy().astype(np.int64), table.column("paragraph").to_numpy().astype(np.int64)
+
+
+def _texts(part: Part, rows: I64) -> Iterator[list[str]]:
+    """What remains of the text of each of ``rows``, in blocks."""
+    cut_rows, paragraphs = _cuts(part)
+    starts, ends = np.searchsorted(cut_rows, rows, side="left"), np.searchsorted(cut_rows, rows, side="right")
+    column = read_arrow(Path(part.documents), ["text"]).column("text").take(pa.array(rows))
+    for begin, end in minhash.batches(pc.binary_length(column).to_pylist(), minhash.BLOCK):
+        texts = column.slice(begin, end - begin).to_pylist()
+        cuts = [set(paragraphs[a:b].tolist()) for a, b in zip(starts[begin:end].tolist(), ends[begin:end].tolist(), strict=True)]
+        yield [effective(text, cut) or "" for text, cut in zip(texts, cuts, strict=True)]
+
+
+def _gathered(runs: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Runs joined until they hold ``BATCH`` records."""
+    held: list[NDArray[Any]] = []
+    for run in runs:
+        held.append(run)
+        if sum(map(len, held)) >= BATCH:
+            yield np.concatenate(held)
+            held = []
+    if held:
+        yield np.concatenate(held)
+
+
+def _distinct(runs: Iterable[U64]) -> U64:
+    """The distinct numbers of all runs, sorted. Holds little more than twice the result and the longest run."""
+    result = np.empty(0, np.uint64)
+    held: list[U64] = []
+    for run in runs:
+        held.append(run)
+        if sum(map(len, held)) > len(result):
+            result, held = np.unique(np.concatenate([result, *held])), []
+    return np.unique(np.concatenate([result, *held]))
+
+
+def _records(dtype: np.dtype[Any], *columns: NDArray[Any]) -> NDArray[Any]:
+    out = np.empty(len(columns[0]), dtype)
+    for name, column in zip(dtype.names or (), columns, strict=True):
+        out[name] = column
+    return out
+
+
+def _connect(parents: unionfind.Parents, connected: NDArray[np.bool_], u: U64, v: U64) -> None:
+    unionfind.union(parents, u, v)
+    connected[u] = connected[v] = True
+
+
+def _follow(links: NDArray[Any], first_gone: NDArray[Any], gone: NDArray[np.bool_]) -> NDArray[Any]:
+    """Those equal to an earlier document go in its favour, or with it in favour of its survivor."""
+    went = gone[links["first"]]
+    fate = _records(GONE, links["at"], links["first"], np.ones(len(links)))
+    first = first_gone[np.searchsorted(first_gone["at"], links["first"][went])]
+    fate["survivor"][went], fate["similarity"][went] = first["survivor"], first["similarity"]
+    return fate
+
+
+STAGE = Stage("near_dedup", version=1, build=build)
