@@ -11,7 +11,7 @@ from corpusbuild.errors import StageError
 from corpusbuild.executors import open_executor
 from corpusbuild.executors.base import Executor, Policy, Resources
 from corpusbuild.model import Contents, Counts, total
-from corpusbuild.stage import Input, Job, Out, Step, Task
+from corpusbuild.stage import Input, Job, Mapper, Out, Step, Task
 from corpusbuild.staging import Staging, perform
 from corpusbuild.store import Store
 
@@ -66,13 +66,17 @@ def check_counts(label: str, counts: Counts, earlier: list[Counts]) -> None:
     """Refuse counts that do not add up, by source, or that are not what the earlier steps kept. ``StageError`` says which and by how much."""
     for source, tally in counts.items():
         if not tally.adds_up():
-            raise StageError(label, source, f"{tally.docs_in} documents came in, but {_sum(tally)}; nothing was published, please report this")
+            raise StageError(
+                label, source, f"{tally.docs_in} documents came in, but {_sum(tally)}; nothing was published, please report this"
+            )
     kept = {source: tally.kept for counts in earlier for source, tally in counts.items()}
     for source in [*kept, *(s for s in counts if s not in kept)] if earlier else []:
         here = counts[source].docs_in if source in counts else 0
         if here != kept.get(source, 0):
             raise StageError(
-                label, source, f"{kept.get(source, 0)} documents were kept before it, but {here} came in; nothing was published, please report this"
+                label,
+                source,
+                f"{kept.get(source, 0)} documents were kept before it, but {here} came in; nothing was published, please report this",
             )
 
 
@@ -93,7 +97,7 @@ def _contents(store: Store, step: Step) -> Contents:
     return contents
 
 
-def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Callable[[Callable[[Any, Out], Any], Iterable[Task]], list[Any]]:
+def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper:
     def map(fn: Callable[[Any, Out], Any], tasks: Iterable[Task]) -> list[Any]:
         values: dict[str, Any] = {}
         names: list[str] = []

@@ -74,6 +74,8 @@ class SourceConfig(Record):
     on_bad: Literal["stop", "reject"] = "stop"
     max_bad: Annotated[float, Meta(ge=0, le=1)] = 0.01
     filters: FilterOverrides | None = None
+    allow_empty: bool = False
+    """Whether it is fine that every document of the source is dropped."""
 
 
 class Dedup(Record):
@@ -196,7 +198,7 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
     problems = _across(corpus)
     sources: list[Source] = []
     try:
-        entries = [{name: value for name, value in source.items() if name != "filters"} for source in raw["sources"]]
+        entries = [{name: value for name, value in source.items() if name not in ("filters", "allow_empty")} for source in raw["sources"]]
         sources = sources_from_config({"sources": entries}, str(path.parent.resolve()))
     except ValueError as error:
         problems += str(error).split("\n")
@@ -225,7 +227,11 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
         protected=protected,
         tokenizer_path=str(tokenizer) if tokenizer else None,
         tokenizer_sha256=file_sha256(tokenizer) if tokenizer else BYTES_SHA256,
-        doc_sep_id=corpus.tokenizer.doc_sep_id if corpus.tokenizer.doc_sep_id is not None else separator_beside(tokenizer) if tokenizer else None,
+        doc_sep_id=corpus.tokenizer.doc_sep_id
+        if corpus.tokenizer.doc_sep_id is not None
+        else separator_beside(tokenizer)
+        if tokenizer
+        else None,
         plugins=plugins,
         policy=_policy(path.parent),
         revoked=_revocations(path.parent),

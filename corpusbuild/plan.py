@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from corpusbuild import sources
+from corpusbuild import minhash, sources
 from corpusbuild.config import Loaded
 from corpusbuild.hashing import key_digest
 from corpusbuild.model import Key
@@ -63,7 +63,13 @@ def build_id(dataset: str, version: str, config_sha256: str) -> str:
 def step_key(stage: Stage, params: Any, inputs: Mapping[str, tuple[Step, ...]]) -> Key:
     """The key of a stage applied to parameters and inputs; it exists before anything runs."""
     return Key(
-        key_digest("step", stage.name, stage.version, msgspec.to_builtins(stage.names_output(params)), {role: [s.key for s in by] for role, by in inputs.items() if by})
+        key_digest(
+            "step",
+            stage.name,
+            stage.version,
+            msgspec.to_builtins(stage.names_output(params)),
+            {role: [s.key for s in by] for role, by in inputs.items() if by},
+        )
     )
 
 
@@ -108,7 +114,14 @@ def plan(loaded: Loaded) -> Plan:
     exact: tuple[Step, ...] = ()
     near: tuple[Step, ...] = ()
     if on.exact_dedup:
-        exact = (step(exact_dedup.STAGE, exact_dedup.ExactParams(bloom_bytes_per_item=corpus.dedup.bloom_bytes_per_item), earlier, follows=tuple(last)),)
+        exact = (
+            step(
+                exact_dedup.STAGE,
+                exact_dedup.ExactParams(bloom_bytes_per_item=corpus.dedup.bloom_bytes_per_item),
+                earlier,
+                follows=tuple(last),
+            ),
+        )
         last = list(exact)
     if on.near_dedup:
         params_near = near_dedup.NearParams(
@@ -128,9 +141,9 @@ def _urls(source: sources.Source) -> tuple[str, ...]:
     return tuple(f.url for f in source.files) or (source.url,)
 
 
-def _sign_params(loaded: Loaded) -> sign.SignParams:
+def _sign_params(loaded: Loaded) -> minhash.SignParams:
     dedup = loaded.corpus.dedup
-    return sign.SignParams(num_perm=dedup.num_perm, bands=dedup.bands, shingle=dedup.shingle, seed=dedup.seed)
+    return minhash.SignParams(num_perm=dedup.num_perm, bands=dedup.bands, shingle=dedup.shingle, seed=dedup.seed)
 
 
 def _shard_params(loaded: Loaded) -> shard.Params:
@@ -140,8 +153,15 @@ def _shard_params(loaded: Loaded) -> shard.Params:
         version=corpus.version,
         sharding=corpus.shard,
         sources=tuple(
-            shard.ShardSource(id=s.id, urls=_urls(s), license_spdx=s.license_spdx, keep=s.keep, named=s.id_field is not None)
-            for s in loaded.sources
+            shard.ShardSource(
+                id=s.id,
+                urls=_urls(s),
+                license_spdx=s.license_spdx,
+                keep=s.keep,
+                named=s.id_field is not None,
+                allow_empty=declared.allow_empty,
+            )
+            for s, declared in zip(loaded.sources, corpus.sources, strict=True)
         ),
         dedup={
             "jaccard_threshold": dedup.jaccard_threshold,
@@ -192,7 +212,12 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
         "decontaminate": f"{corpus.decontam.ngram}-gram overlap with {len(loaded.protected)} protected files",
         "scrub": "per source, see the ledger",
         "exact_dedup": "paragraphs, first occurrence kept",
-        "near_dedup": {"jaccard_threshold": dedup.jaccard_threshold, "num_perm": dedup.num_perm, "bands": dedup.bands, "shingle": dedup.shingle},
+        "near_dedup": {
+            "jaccard_threshold": dedup.jaccard_threshold,
+            "num_perm": dedup.num_perm,
+            "bands": dedup.bands,
+            "shingle": dedup.shingle,
+        },
         "tokenize": {"tokenizer": corpus.tokenizer.id},
     }
     on = msgspec.to_builtins(corpus.stages) | {"decontaminate": corpus.stages.decontaminate and bool(loaded.protected)}

@@ -17,8 +17,20 @@ from corpusbuild.project import Options, Project
 USAGE = 2
 
 OPTIONS: tuple[dict[str, Any], ...] = (
-    {"name": "cache_dir", "long": "cache-dir", "type": str, "default": "", "help": "folder for everything built [default: $CORPUSBUILD_CACHE or cache]"},
-    {"name": "set", "long": "set", "type": list, "default": [], "help": "KEY.PATH=VALUE, a value of the configuration for this run; may be repeated"},
+    {
+        "name": "cache_dir",
+        "long": "cache-dir",
+        "type": str,
+        "default": "",
+        "help": "folder for everything built [default: $CORPUSBUILD_CACHE or cache]",
+    },
+    {
+        "name": "set",
+        "long": "set",
+        "type": list,
+        "default": [],
+        "help": "KEY.PATH=VALUE, a value of the configuration for this run; may be repeated",
+    },
     {"name": "limit", "long": "limit", "type": int, "default": 0, "help": "take only the first N documents of each source"},
     {"name": "workers", "long": "workers", "type": int, "default": 0, "help": "worker processes [default: run.workers, or the cores]"},
     {"name": "executor", "long": "executor", "type": str, "default": "", "help": "serial or local [default: run.executor]"},

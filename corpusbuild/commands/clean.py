@@ -14,10 +14,17 @@ from corpusbuild.durable import disk
 from corpusbuild.publish import links, read_record, record_path
 from corpusbuild.staging import owner_is_alive
 
-DRY = {"name": "dry", "short": "n", "long": "dry-run", "type": bool, "default": False, "help": "say what would be removed, and remove nothing"}
+DRY = {
+    "name": "dry",
+    "short": "n",
+    "long": "dry-run",
+    "type": bool,
+    "default": False,
+    "help": "say what would be removed, and remove nothing",
+}
 
 
-class Clean(Ours, DoitCmdBase):
+class Clean(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
     name = "clean"
     doc_purpose = "remove what interrupted builds left"
     doc_usage = "[BUILD ...]"
@@ -65,7 +72,11 @@ def _published(session: Session, name: str) -> Iterator[tuple[str, list[Path]]]:
         for s in record.steps
     }
     names = [link for link in (links(plan, project.store) if plan else {}) if link.is_symlink()]
-    found = [*names, *(path for path in [record_path(project.store, name)] if path.exists()), *sorted(p for p in own - others if p.exists())]
+    found = [
+        *names,
+        *(path for path in [record_path(project.store, name)] if path.exists()),
+        *sorted(p for p in own - others if p.exists()),
+    ]
     if found:
         yield f"build:{name}, its corpus and tokens", found
 

@@ -9,11 +9,12 @@ from doit.exceptions import InvalidCommand
 from corpusbuild import report
 from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail, unknown
 from corpusbuild.commands.session import Session
+from corpusbuild.plan import Plan
 from corpusbuild.publish import decides, links, read_record, state
 from corpusbuild.stage import Step
 
 
-class Info(Ours, DoitCmdBase):
+class Info(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
     name = "info"
     doc_purpose = "show one source, step or build"
     doc_usage = "TASK"
@@ -33,14 +34,14 @@ def _show(session: Session, task: str) -> None:
     if name in project.builds:
         _show_build(session, name)
     elif task.startswith("fetch:") and task.removeprefix("fetch:") in project.sources:
-        _show_step(session, project.sources[task.removeprefix("fetch:")], "")
+        _show_step(session, project.sources[task.removeprefix("fetch:")], None)
     else:
         build, _, label = name.partition(":")
         plan = project.builds[build].plan if build in project.builds else None
         step = next((s for s in plan.steps if s.label == label), None) if plan else None
         if step is None:
             raise InvalidCommand(unknown(task, project))
-        _show_step(session, step, build)
+        _show_step(session, step, plan)
 
 
 def _show_build(session: Session, name: str) -> None:
@@ -57,13 +58,13 @@ def _show_build(session: Session, name: str) -> None:
         session.say("\nlast built:\n\n" + report.summary(last, store.root))
 
 
-def _show_step(session: Session, step: Step, build: str) -> None:
+def _show_step(session: Session, step: Step, plan: Plan | None) -> None:
     store = session.project.store
-    of_step, why = state(step, store, read_record(store, build) if build else None)
+    of_step, why = state(step, store, read_record(store, plan.name) if plan else None)
     rows = [
         ("step", step.label),
         ("state", f"{of_step}{': ' + why if why else ''}"),
-        *((("id", session.project.builds[build].plan.step_id(step)),) if build else ()),
+        *([("id", plan.step_id(step))] if plan else []),
         ("key", step.key),
         ("version", str(step.stage.version)),
         ("entry", str(store.path(step.stage.name, step.key))),

@@ -9,7 +9,7 @@ from corpusbuild.commands.session import Session
 from corpusbuild.publish import read_record, state
 
 
-class List(Ours, DoitCmdBase):
+class List(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
     name = "list"
     doc_purpose = "show sources, stages and builds with their states"
     doc_usage = "[BUILD ...]"

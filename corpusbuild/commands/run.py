@@ -11,7 +11,6 @@ from corpusbuild.commands.list import show
 from corpusbuild.commands.session import Session
 from corpusbuild.durable import disk
 
-
 FETCHING: tuple[dict[str, Any], ...] = (
     {"name": "offline", "long": "offline", "type": bool, "default": False, "help": "make no request; say what is missing"},
     {"name": "resume_only", "long": "resume-only", "type": bool, "default": False, "help": "begin no download that has no checkpoint"},
@@ -19,7 +18,7 @@ FETCHING: tuple[dict[str, Any], ...] = (
 )
 
 
-class Run(Ours, DoitRun):
+class Run(Ours, DoitRun):  # type: ignore[misc]  # doit has no types
     doc_purpose = "build corpora and fetch sources"
     doc_usage = "[fetch[:SOURCE]] [build:NAME ...]"
     cmd_options = (*DoitRun.cmd_options, *OPTIONS, *FETCHING)

@@ -1,5 +1,6 @@
 """Decontaminate: a decision for each document that shares an n-gram with a protected evaluation text."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,9 +39,7 @@ def build(job: Job) -> Counts:
 
 def check_part(task: Check, out: Out) -> Any:
     params = task.params
-    index = contamination.index(
-        (text for p in params.protected for text in contamination.protected_texts(p.name, Path(p.path).read_bytes())), params.ngram
-    )
+    index = _index(params.protected, params.ngram)
     documents = read_arrow(Path(task.path), ["id", "text", "place", "file"])
     rows = []
     for row, document in enumerate(documents.to_pylist()):
@@ -48,10 +47,25 @@ def check_part(task: Check, out: Out) -> Any:
         if shared:
             rows.append(
                 document
-                | {"row": row, "source": params.source, "stage": "decontaminate", "rule": "ngram", "value": shared, "threshold": 1, "rules": ["ngram"]}
+                | {
+                    "row": row,
+                    "source": params.source,
+                    "stage": "decontaminate",
+                    "rule": "ngram",
+                    "value": shared,
+                    "threshold": 1,
+                    "rules": ["ngram"],
+                }
             )
     write_rows(out.path(".removed.parquet"), rows, REMOVED)
     return {"docs_in": len(documents), "kept": len(documents) - len(rows), "dropped": {"ngram": len(rows)} if rows else {}}
+
+
+@lru_cache(maxsize=1)
+def _index(protected: tuple[Protected, ...], n: int) -> contamination.Index:
+    """The n-grams of the protected texts, made once in a process."""
+    texts = (text for p in protected for text in contamination.protected_texts(p.name, Path(p.path).read_bytes()))
+    return contamination.build_index(texts, n)
 
 
 def _names_output(params: Params) -> object:

@@ -67,7 +67,15 @@ def filter_part(task: FilterPart, out: Out) -> Any:
             rule, value, threshold = failures[0]
             dropped[rule] = dropped.get(rule, 0) + 1
             removed.append(
-                where | {"source": source, "stage": "filter", "rule": rule, "value": value, "threshold": threshold, "rules": [f.rule for f in failures]}
+                where
+                | {
+                    "source": source,
+                    "stage": "filter",
+                    "rule": rule,
+                    "value": value,
+                    "threshold": threshold,
+                    "rules": [f.rule for f in failures],
+                }
             )
         else:
             bytes_out += len(text.encode())

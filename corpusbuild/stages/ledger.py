@@ -89,7 +89,11 @@ def _licences_in(shards: list[Path]) -> dict[str, tuple[str, int]]:
     """Source -> (licence string, rows) over the shards. Several licences of one source are joined, so that the gate sees the difference."""
     counts: dict[str, dict[str, int]] = {}
     for path in shards:
-        pairs = pq.read_table(path, columns=["source_id", "license_spdx"]).group_by(["source_id", "license_spdx"]).aggregate([([], "count_all")])
+        pairs = (
+            pq.read_table(path, columns=["source_id", "license_spdx"])
+            .group_by(["source_id", "license_spdx"])
+            .aggregate([([], "count_all")])
+        )
         for pair in pairs.to_pylist():
             of_source = counts.setdefault(pair["source_id"], {})
             of_source[pair["license_spdx"]] = of_source.get(pair["license_spdx"], 0) + pair["count_all"]

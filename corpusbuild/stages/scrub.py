@@ -46,11 +46,21 @@ def scan_part(task: Scan, out: Out) -> Any:
         found = pii.detect(document.pop("text")) if params.policy != "none" else []
         for span in found:
             also[span.kind] += 1
-            spans.append({"id": document["id"], "source": params.source, "row": row, "kind": span.kind, "start": span.start, "end": span.end})
+            spans.append(
+                {"id": document["id"], "source": params.source, "row": row, "kind": span.kind, "start": span.start, "end": span.end}
+            )
         if found and params.policy == "drop":
             removed.append(
                 document
-                | {"row": row, "source": params.source, "stage": "scrub", "rule": "pii", "value": len(found), "threshold": 1, "rules": ["pii"]}
+                | {
+                    "row": row,
+                    "source": params.source,
+                    "stage": "scrub",
+                    "rule": "pii",
+                    "value": len(found),
+                    "threshold": 1,
+                    "rules": ["pii"],
+                }
             )
     write_rows(out.path(".spans.parquet"), spans, SPANS)
     write_rows(out.path(".removed.parquet"), removed, REMOVED)

@@ -42,10 +42,12 @@ SHARD = pa.schema(
 
 class Sharding(Record):
     shard_rows: Annotated[int, Meta(ge=1, description="Documents a shard file holds at most.")]
-    val_permille: Annotated[int, Meta(ge=0, le=1000, description="Share of documents for validation, by the hash of their text, in thousandths.")] = 5
-    row_group_bytes: Annotated[int, Meta(ge=1, le=64 << 20, description="UTF-8 text bytes a row group holds at most; a longer document stands alone.")] = (
-        64 << 20
-    )
+    val_permille: Annotated[
+        int, Meta(ge=0, le=1000, description="Share of documents for validation, by the hash of their text, in thousandths.")
+    ] = 5
+    row_group_bytes: Annotated[
+        int, Meta(ge=1, le=64 << 20, description="UTF-8 text bytes a row group holds at most; a longer document stands alone.")
+    ] = 64 << 20
 
 
 class ShardSource(Record):
@@ -56,6 +58,8 @@ class ShardSource(Record):
     keep: tuple[str, ...] = ()
     named: bool = False
     """Whether document ids come from the source, so that they might repeat."""
+    allow_empty: bool = False
+    """Whether it is fine that no document of it is left."""
 
 
 class Params(Record):
@@ -104,6 +108,7 @@ def build(job: Job) -> Counts:
     params: Params = job.params
     parts = list(_parts(job))
     _refuse_repeated_ids(params, parts)
+    _refuse_emptied(job, params)
     gone = {part.documents: removed_rows(map(Path, part.removed)) for part in parts}
     kept = [part.rows - len(gone[part.documents]) for part in parts]
     size, n_docs = params.sharding.shard_rows, sum(kept)
@@ -247,7 +252,13 @@ def _slices(parts: list[Part], kept: list[int], first: int, last: int) -> Iterat
         begin, end = max(first, at), min(last, at + n)
         if begin < end:
             yield Slice(
-                source=part.source, documents=part.documents, removed=part.removed, cuts=part.cuts, spans=part.spans, skip=begin - at, take=end - begin
+                source=part.source,
+                documents=part.documents,
+                removed=part.removed,
+                cuts=part.cuts,
+                spans=part.spans,
+                skip=begin - at,
+                take=end - begin,
             )
         at += n
 
@@ -273,7 +284,10 @@ def _refuse_repeated_ids(params: Params, parts: list[Part]) -> None:
     """Ids that the source itself gives may repeat; the others cannot."""
     named = [part for part in parts if params.sources[part.source].named]
     hashes = [
-        np.array([int.from_bytes(blake3(i.encode()).digest(8), "big") for i in read_arrow(Path(p.documents), ["id"]).column("id").to_pylist()], np.uint64)
+        np.array(
+            [int.from_bytes(blake3(i.encode()).digest(8), "big") for i in read_arrow(Path(p.documents), ["id"]).column("id").to_pylist()],
+            np.uint64,
+        )
         for p in named
     ]
     if not hashes:
@@ -288,6 +302,26 @@ def _refuse_repeated_ids(params: Params, parts: list[Part]) -> None:
                     raise StageError("shard", id, "two documents have this id: name another id_field, or leave it out to number them")
 
 
+def _refuse_emptied(job: Job, params: Params) -> None:
+    """A source of which nothing is left is more often a mistake in a threshold than a wish."""
+    for index, source in enumerate(params.sources):
+        seen = job.inputs["documents"][index].contents.counts[source.id].docs_in
+        deciding = [e for role in ("documents", "decontaminate", "scrub", "exact", "near") for e in job.inputs.get(role, ())]
+        reasons = {
+            f"{entry.contents.stage}.{rule}": n
+            for entry in deciding
+            if source.id in entry.contents.counts
+            for rule, n in entry.contents.counts[source.id].dropped.items()
+        }
+        if seen and not source.allow_empty and sum(reasons.values()) == seen:
+            why = ", ".join(f"{reason} {n}" for reason, n in reasons.items())
+            raise StageError(
+                "shard",
+                source.id,
+                f"no document is left of {seen} ({why}); change what drops them, or set allow_empty = true for the source",
+            )
+
+
 def _manifest(job: Job, params: Params, tasks: list[Shard], values: list[Any], n_docs: int) -> bytes:
     def tally(role: str) -> Tally:
         return total([t for entry in job.inputs.get(role, ()) for t in entry.contents.counts.values()])
@@ -298,7 +332,13 @@ def _manifest(job: Job, params: Params, tasks: list[Shard], values: list[Any], n
         "n_docs": n_docs,
         "n_shards": len(tasks),
         "shards": [
-            {"name": f"{t.name}.parquet", "sha256": v["sha256"], "rows": v["rows"], "text_bytes": v["text_bytes"], "rows_blake3": v["rows_blake3"]}
+            {
+                "name": f"{t.name}.parquet",
+                "sha256": v["sha256"],
+                "rows": v["rows"],
+                "text_bytes": v["text_bytes"],
+                "rows_blake3": v["rows_blake3"],
+            }
             for t, v in zip(tasks, values, strict=True)
         ],
         "splits": {split: sum(t["also"].get(split, 0) for v in values for t in v["sources"].values()) for split in ("train", "val")},

@@ -84,7 +84,9 @@ def build(job: Job) -> Counts:
     for split in SPLITS:
         lengths = ((shard.name, np.load(job.scratch / f"{shard.name}.{split}.lengths.npy", mmap_mode="r")) for shard in shards)
         for i, pieces in enumerate(layout(lengths, params.max_file_tokens)):
-            files.append(Assemble(name=f"{split}-{i:05d}", split=split, pieces=tuple(pieces), scratch=str(job.scratch), vocab_size=vocab_size))
+            files.append(
+                Assemble(name=f"{split}-{i:05d}", split=split, pieces=tuple(pieces), scratch=str(job.scratch), vocab_size=vocab_size)
+            )
     written = job.map(assemble, files)
     job.map(write_index, [Index(name="index", files=tuple((f"{f.name}.bin", f.split, f.pieces) for f in files), scratch=str(job.scratch))])
     manifest = {
@@ -193,15 +195,25 @@ def write_index(task: Index, out: Out) -> Any:
             for piece in pieces:
                 here = slice(piece.first_document, piece.first_document + piece.documents)
                 lengths = np.load(Path(task.scratch) / f"{piece.shard}.{split}.lengths.npy", mmap_mode="r")[here]
-                names = pq.read_table(Path(task.scratch) / f"{piece.shard}.{split}.names.parquet").column("id").slice(here.start, piece.documents)
+                names = (
+                    pq.read_table(Path(task.scratch) / f"{piece.shard}.{split}.names.parquet")
+                    .column("id")
+                    .slice(here.start, piece.documents)
+                )
                 starts = start + np.cumsum(lengths) - lengths
                 writer.write_table(
-                    pa.table({"file": pa.array([file] * len(lengths), pa.string()), "start": starts, "length": np.array(lengths), "id": names.combine_chunks()}, schema=INDEX)
+                    pa.table(
+                        {
+                            "file": pa.array([file] * len(lengths), pa.string()),
+                            "start": starts,
+                            "length": np.array(lengths),
+                            "id": names.combine_chunks(),
+                        },
+                        schema=INDEX,
+                    )
                 )
                 start += piece.ids
     return None
 
 
-STAGE = Stage(
-    "tokenize", version=1, build=build, names_output=lambda params: msgspec.to_builtins(params) | {"path": None}
-)
+STAGE = Stage("tokenize", version=1, build=build, names_output=lambda params: msgspec.to_builtins(params) | {"path": None})
