@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -233,8 +234,8 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
         if tokenizer
         else None,
         plugins=plugins,
-        policy=_policy(path.parent),
-        revoked=_revocations(path.parent),
+        policy=_policy(path.parent / "policy" / "licenses.toml"),
+        revoked=_revocations(path.parent / "policy" / "revocations.toml"),
         limit=limit,
     )
 
@@ -335,8 +336,9 @@ def _file(folder: Path, name: str | None, key: str) -> tuple[Path | None, list[s
     return (path, []) if path.is_file() else (None, [f"{key}: there is no file {path}"])
 
 
-def _policy(folder: Path) -> licenses.Policy:
-    path = folder / "policy" / "licenses.toml"
+@lru_cache
+def _policy(path: Path) -> licenses.Policy:
+    """The policy, read once in a process: every configuration of a folder has the same."""
     try:
         return licenses.policy_from(_read(path))
     except ConfigError as error:
@@ -361,8 +363,7 @@ class Revocations(Record):
     revoke: tuple[Revocation, ...] = ()
 
 
-def _revocations(folder: Path) -> tuple[str, ...]:
-    path = folder / "policy" / "revocations.toml"
+def _revocations(path: Path) -> tuple[str, ...]:
     if not path.exists():
         return ()
     raw = msgspec.to_builtins(_read(path))

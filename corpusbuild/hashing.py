@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,11 @@ def _encode(value: Any) -> str:
 
 
 def _string(text: str) -> str:
-    out = ['"']
-    for ch in text:
-        if ch in _ESCAPES:
-            out.append(_ESCAPES[ch])
-        elif "\ud800" <= ch <= "\udfff":
-            out.append("\\ufffd")  # Go replaces what is not valid UTF-8
-        else:
-            out.append(ch)
-    return "".join(out) + '"'
+    return f'"{_SPECIAL.sub(_escaped, text)}"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[0], "\\ufffd")  # Go replaces what is not valid UTF-8: a lone surrogate
 
 
 _ESCAPES = {chr(c): f"\\u{c:04x}" for c in [*range(32), ord("<"), ord(">"), ord("&"), 0x2028, 0x2029]} | {
@@ -78,6 +75,8 @@ _ESCAPES = {chr(c): f"\\u{c:04x}" for c in [*range(32), ord("<"), ord(">"), ord(
     "\b": "\\b",
     "\f": "\\f",
 }
+
+_SPECIAL = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029\ud800-\udfff]')
 
 
 def _number(value: int | float) -> str:

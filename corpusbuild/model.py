@@ -8,9 +8,9 @@ Key = NewType("Key", str)
 """Lower-case hex SHA-256 naming a step; also the name of its directory in the store."""
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)  # msgspec hands these down to subclasses; a type checker has to be told
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every persisted or configured value: immutable, named fields, typos refused."""
+    """Base of every persisted or configured value: immutable, named fields, typos refused. Fields with defaults come last."""
 
 
 class Tally(Record):

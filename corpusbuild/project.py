@@ -9,6 +9,7 @@ from corpusbuild.errors import ConfigError, LicenseError
 from corpusbuild.plan import Plan, plan
 from corpusbuild.sources import fetch_identity
 from corpusbuild.stage import Step
+from corpusbuild.stages import ledger
 from corpusbuild.store import Store
 
 
@@ -59,11 +60,9 @@ def open_project(options: Options) -> Project:
 
 def refused(plan: Plan) -> LicenseError | None:
     """What policy says against a plan, before anything is fetched for it."""
-    declared = [
-        {"id": s.id, "license_spdx": s.license_spdx, "allowed_uses": s.allowed_uses, "revoked": s.revoked} for s in plan.corpus.params.sources
-    ]
-    planned = {s.id: (s.license_spdx, 1) for s in plan.corpus.params.sources}
-    problems = licenses.verify(declared, planned, plan.loaded.corpus.use)
+    params: ledger.Params = plan.corpus.params
+    planned = {source.id: (source.license_spdx, 1) for source in params.sources}
+    problems = licenses.verify(params.policy, params.sources, planned, params.use)
     return LicenseError(*(f"{plan.loaded.path}: {problem}" for problem in problems)) if problems else None
 
 

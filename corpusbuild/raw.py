@@ -181,7 +181,7 @@ def read_part(path: Path, take: int | None = None) -> Iterator[RawRow]:
         if take is not None and n >= take:
             return
         row = decoder.decode(line)
-        yield RawRow(row.text, row.url.rpartition("#")[2], file, row.id, None if row.meta is None else bytes(row.meta).decode())
+        yield RawRow(row.text, row.url.rpartition("#")[2], file, row.id, bytes(row.meta).decode() or None)
 
 
 def read_raw(raw_dir: str | Path) -> Iterator[dict[str, Any]]:
@@ -201,7 +201,7 @@ class _StoredLine(msgspec.Struct):
     url: str
     text: str
     id: str | None = None
-    meta: msgspec.Raw | None = None
+    meta: msgspec.Raw = msgspec.Raw()  # empty where the line has none
 
 
 def _cut_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

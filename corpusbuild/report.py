@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpusbuild.model import Contents, Tally, total
+from corpusbuild.progress import size
 from corpusbuild.publish import BuildRecord, StepRecord
+from corpusbuild.quality import RULES
 
 DECIDING = ("filter", "decontaminate", "scrub", "exact_dedup", "near_dedup")
 
@@ -81,7 +83,7 @@ def _row(name: str, docs_in: int, bytes_in: int, kept: Tally, licence: str) -> t
 
 
 def _reasons(record: BuildRecord, sources: Sequence[str], raw: dict[str, Tally]) -> dict[str, list[int]]:
-    """``stage.rule`` -> documents by source, in the order of the stages and, within a stage, of first appearance."""
+    """``stage.rule`` -> documents by source, in the order in which they are judged."""
     found: dict[str, dict[str, int]] = {}
     for source in sources:
         for reason, n in raw[source].rejected.items():
@@ -89,7 +91,15 @@ def _reasons(record: BuildRecord, sources: Sequence[str], raw: dict[str, Tally])
     for stage in DECIDING:
         for step in (s for s in record.steps if s.stage == stage):
             _add(found, step)
-    return {name: [by.get(source, 0) for source in sources] for name, by in found.items()}
+    names = sorted(found, key=_place)
+    return {name: [found[name].get(source, 0) for source in sources] for name in names}
+
+
+def _place(reason: str) -> tuple[int, int]:
+    """Where a reason is judged: stages in their order, and within filter its rules in theirs."""
+    stage, rule = reason.split(".", 1)
+    stages = ("fetch", *DECIDING)
+    return stages.index(stage), RULES.index(rule) if rule in RULES else -1
 
 
 def _add(found: dict[str, dict[str, int]], step: StepRecord) -> None:
@@ -101,17 +111,7 @@ def _add(found: dict[str, dict[str, int]], step: StepRecord) -> None:
 
 def _table(rows: Sequence[tuple[str, ...]], right: tuple[int, ...]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(f"{cell:>{w}}" if i in right else f"{cell:<{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]
-
-
-def size(n: int) -> str:
-    """
-    >>> size(0), size(999), size(4_100_000)
-    ('0 B', '999 B', '4.1 MB')
-    """
-    value, unit = float(n), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007 - the last one is used below
-        if value < 1000:
-            break
-        value /= 1000
-    return f"{n} B" if unit == "B" else f"{value:.1f} {unit}"
+    return [
+        "  ".join(f"{cell:>{w}}" if i in right else f"{cell:<{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]

@@ -2,6 +2,7 @@
 
 import difflib
 import types
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -30,7 +31,11 @@ def convert(value: Any, type_: type[R], path: str = "") -> tuple[R | None, list[
 def _problems(value: Any, type_: Any, path: str) -> list[str]:
     inner = _strip(type_)
     if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-        return _struct_problems(value, inner, path) if isinstance(value, dict) else [f"{path or 'configuration'}: expected a table, got {_name(value)}"]
+        return (
+            _struct_problems(value, inner, path)
+            if isinstance(value, dict)
+            else [f"{path or 'configuration'}: expected a table, got {_name(value)}"]
+        )
     if get_origin(inner) is tuple and isinstance(value, list) and _is_struct(get_args(inner)[0]):
         found = [p for i, item in enumerate(value) for p in _problems(item, get_args(inner)[0], f"{path}[{i}]")]
         return found or _leaf_problems(value, type_, path)
@@ -38,7 +43,7 @@ def _problems(value: Any, type_: Any, path: str) -> list[str]:
 
 
 def _struct_problems(value: dict[str, Any], struct: type[msgspec.Struct], path: str) -> list[str]:
-    fields = {f.encode_name: f for f in msgspec.structs.fields(struct)}
+    fields = _fields(struct)
     dot = f"{path}." if path else ""
     problems = []
     for name, item in value.items():
@@ -46,11 +51,18 @@ def _struct_problems(value: dict[str, Any], struct: type[msgspec.Struct], path: 
             problems += _problems(item, fields[name].type, dot + name)
         else:
             near = difflib.get_close_matches(name, fields, n=1)
-            problems.append(f"{dot}{name}: unknown key" + (f'; did you mean "{near[0]}"?' if near else f"; known here: {', '.join(sorted(fields))}"))
+            problems.append(
+                f"{dot}{name}: unknown key" + (f'; did you mean "{near[0]}"?' if near else f"; known here: {', '.join(sorted(fields))}")
+            )
     problems += [f"{dot}{name}: required, and missing" for name, f in fields.items() if f.required and name not in value]
     if not problems:  # what spans several fields is checked when they are right one by one
         problems += _leaf_problems(value, struct, path)
     return problems
+
+
+@cache
+def _fields(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {f.encode_name: f for f in msgspec.structs.fields(struct)}
 
 
 def _leaf_problems(value: Any, type_: Any, path: str) -> list[str]:
@@ -94,4 +106,6 @@ def _choices(type_: Any) -> list[str]:
 
 
 def _name(value: Any) -> str:
-    return {dict: "table", list: "array", str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), type(value).__name__)
+    return {dict: "table", list: "array", str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}.get(
+        type(value), type(value).__name__
+    )

@@ -11,7 +11,7 @@ LAYERS = [
         "pure",
         {
             "strict", "text", "language", "quality", "contamination", "pii", "licenses", "minhash", "unionfind", "split", "sources", "resume",
-            "origins", "datasheet", "law", "binfile",
+            "origins", "progress", "datasheet", "law", "binfile",
         },
     ),
     (
@@ -81,7 +81,7 @@ def test_a_stage_imports_no_stage_store_or_configuration():
             targets = {t.removeprefix("corpusbuild.") for t in imports(path) if t.startswith("corpusbuild.")}
             wrong += [
                 (name, t) for t in targets
-                if (t in ("store", "staging", "config") or t.startswith("stages.") and t.count(".") == 1 and t != name) and (name, t) not in shared
+                if (t in ("store", "staging", "config") or (t.startswith("stages.") and t.count(".") == 1 and t != name)) and (name, t) not in shared
             ]  # fmt: skip
     assert wrong == []
 

@@ -1,6 +1,7 @@
 """What our commands share: the options of a run, usage errors in one line with exit code 2, and our own errors with theirs."""
 
 import difflib
+import getopt
 import os
 import sys
 from pathlib import Path
@@ -45,13 +46,22 @@ class Ours:
         try:
             # doit takes every KEY=VALUE for a variable of its own before a command sees it, so these are the values of --set
             args = [arg for arg in in_args if arg != "--set"]
-            return int(super().parse_execute(args) or 0)  # type: ignore[misc]  # the other base is a doit command
-        except (CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
+            return int(super().parse_execute(self._options_first(args)) or 0)  # type: ignore[misc]  # the other base is a doit command
+        except (getopt.GetoptError, CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
             return fail(str(error).strip(), USAGE)
         except CorpusError as error:
             return fail(str(error), error.exit_code)
         except KeyboardInterrupt:
             return fail("cancelled; what was finished is kept, and the next run goes on from there", CANCELLED)
+
+    def _options_first(self, args: list[str]) -> list[str]:
+        """doit stops at the first argument that is no option; a person writes options where they come to mind."""
+        parser: Any = self.cmdparser  # type: ignore[attr-defined]  # of the other base
+        options, rest = getopt.gnu_getopt(args, parser.get_short(), parser.get_long())
+        joined = [
+            f"{name}={value}" if name.startswith("--") and f"{name[2:]}=" in parser.get_long() else name + value for name, value in options
+        ]
+        return [*joined, *rest]
 
     def open(self, params: Any) -> Any:
         return opened(options(params))
@@ -59,7 +69,7 @@ class Ours:
 
 def options(params: Any) -> Options:
     """The options of a run from parsed parameters, doit's variables and the environment."""
-    variables: dict[str, str] = doit_cmd.get_var_all() if hasattr(doit_cmd, "get_var_all") else dict(doit_cmd._CMDLINE_VARS or {})
+    variables: dict[str, str] = dict(doit_cmd._CMDLINE_VARS or {})
     overrides = [*params["set"], *(f"{name}={value}" for name, value in variables.items())]
     if params["limit"] < 0 or params["workers"] < 0:
         raise ConfigError("--limit and --workers take a number of at least 1")

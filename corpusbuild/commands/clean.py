@@ -34,7 +34,7 @@ class Clean(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
     def execute(self, params: Any, args: list[str]) -> int:
         with self.open(params) as session:
             names = build_names(session, args) if args else []
-            removed = [item for item in _unfinished(session)] + [item for name in names for item in _published(session, name)]
+            removed = list(_unfinished(session)) + [item for name in names for item in _published(session, name)]
             for what, paths in removed:
                 size = sum(_size(path) for path in paths)
                 if not params["dry"]:

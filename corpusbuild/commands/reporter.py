@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from doit.exceptions import UnmetDependency
 from doit.reporter import ZeroReporter
 
 from corpusbuild.commands.session import current
@@ -25,6 +26,6 @@ class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
 
     def add_failure(self, task: Any, fail: Any) -> None:
         """Our own failures are told at the end in a line; anything else is a bug and shows its traceback."""
-        if fail.report:
+        if fail.report and not isinstance(fail, UnmetDependency):
             super().add_failure(task, fail)
             self.write(f"{task.name}: {fail.get_msg()}\n")

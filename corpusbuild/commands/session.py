@@ -55,10 +55,7 @@ class Session:
         except CorpusError as error:
             return self._failed(error)
         failed = self._fetched.get(step.source)
-        if failed is not None:
-            return self._failed(failed)
-        self._tell_built(step)
-        return None
+        return self._failed(failed) if failed is not None else None
 
     def is_fetched(self, step: Step) -> bool:
         """Whether the source's documents are in the store and its own name stands for them."""
@@ -145,7 +142,11 @@ class Session:
 
         sources = [s.params for s in steps]
         outcomes = asyncio.run(fetch_all(sources, self.project.store.root, concurrency=run.concurrency, how=how, progress=tell))
-        return {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
+        failures = {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
+        for step in steps:
+            if failures[step.source] is None:
+                self._tell_built(step)
+        return failures
 
     def _run_settings(self, step: Step) -> Run:
         for build in self.project.builds.values():

@@ -21,12 +21,12 @@ class Params(Record):
 
     source: str
     rules: FilterParams | None
+    unicode: str
+    """The version of the Unicode tables, which decide what a letter is."""
     plugin_sha256: str | None = None
     """Digest of the file that ``ppl.model`` names, so that editing it reruns the stage."""
     limit: int | None = None
     """Take only the first documents of the source."""
-    unicode: str
-    """The version of the Unicode tables, which decide what a letter is."""
 
 
 class FilterPart(Task):

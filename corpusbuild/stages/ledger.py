@@ -49,7 +49,8 @@ def build(job: Job) -> Counts:
     params: Params = job.params
     shards = job.inputs["shard"][0]
     held = _licences_in([Path(p) for p in shards.files(".parquet")])
-    problems = licenses.verify(list(map(_declared, params.sources)), held, params.use)
+    kept = {name: tally.kept for name, tally in shards.contents.counts.items()}
+    problems = licenses.verify(params.policy, params.sources, held, params.use, kept)
     if problems:
         raise LicenseError(*problems)
     values = job.map(link_shard, [Link(name=p.name.removesuffix(".parquet"), path=str(p)) for p in shards.files(".parquet")])
@@ -79,10 +80,6 @@ def link_shard(task: Link, out: Out) -> Any:
     except OSError:
         shutil.copyfile(task.path, target)
     return file_sha256(target)
-
-
-def _declared(source: LedgerSource) -> dict[str, Any]:
-    return {"id": source.id, "license_spdx": source.license_spdx, "allowed_uses": source.allowed_uses, "revoked": source.revoked}
 
 
 def _licences_in(shards: list[Path]) -> dict[str, tuple[str, int]]:

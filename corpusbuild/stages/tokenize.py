@@ -35,9 +35,9 @@ class Params(Record):
     dataset: str
     version: str
     id: str
-    path: str | None = None
     sha256: str
     """Of the tokenizer's file; of no bytes for the byte tokenizer."""
+    path: str | None = None
     doc_sep_id: int | None = None
     max_file_tokens: int = MAX_FILE_TOKENS
 
