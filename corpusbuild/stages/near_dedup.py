@@ -169,7 +169,7 @@ def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
                 for later, earlier in found:
                     where = placement.part_indices(parts, later)
                     pairs.add(where, (later - firsts[where]) << EARLIER_BITS | earlier)
-                    both = np.unique(np.concatenate([later, earlier]))
+                    both = _sorted_set([later, earlier])
                     involved.add(placement.part_indices(parts, both), both)
     passed: dict[str, dict[str, int]] = {}
     for part, n_pairs, n_buckets in zip(parts, not_compared.tolist(), capped.tolist(), strict=True):
@@ -305,8 +305,14 @@ def _distinct(runs: Iterable[U64]) -> U64:
     for run in runs:
         held.append(run)
         if sum(map(len, held)) > len(result):
-            result, held = np.unique(np.concatenate([result, *held])), []
-    return np.unique(np.concatenate([result, *held]))
+            result, held = _sorted_set([result, *held]), []
+    return _sorted_set([result, *held])
+
+
+def _sorted_set(columns: list[U64]) -> U64:
+    values: U64 = np.sort(np.concatenate(columns))  # numpy's unique hashes, which takes several times as long
+    distinct: U64 = values[np.concatenate([np.ones(min(1, len(values)), np.bool_), values[1:] != values[:-1]])]
+    return distinct
 
 
 def _records(dtype: np.dtype[Any], *columns: NDArray[Any]) -> NDArray[Any]:
