@@ -149,8 +149,10 @@ def _emails(text: str) -> Iterator[tuple[int, int]]:
         at = end
 
 
+# a set before what looks behind it, for the engine skips to the next member of a set that a pattern begins with
+_PHONE_START = re.compile(r"[(+0-9](?<![\w+].)", re.DOTALL)
 _PHONE = re.compile(
-    r"""(?<![\w+])(?:
+    r"""(?:
         (?:\+1[ .-]?|1[ .-])?\([2-9][0-9]{2}\)[ ]?[2-9][0-9]{2}[ .-][0-9]{4}(?![.-][0-9])
       | (?<![0-9]-)(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}-[2-9][0-9]{2}-[0-9]{4}(?!-[0-9])
       | (?<![0-9]\.)(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}\.[2-9][0-9]{2}\.[0-9]{4}(?!\.[0-9])
@@ -162,7 +164,11 @@ _PHONE = re.compile(
 
 
 def _phones(text: str) -> Iterator[tuple[int, int]]:
-    return (match.span() for match in _PHONE.finditer(text))
+    at = 0
+    for first in _PHONE_START.finditer(text):
+        if first.start() >= at and (match := _PHONE.match(text, first.start())):
+            at = match.end()
+            yield match.span()
 
 
 _RUN = re.compile(r"[0-9]++(?:[ -][0-9]++)*+")
@@ -228,7 +234,7 @@ def _sizes(groups: Groups) -> tuple[int, ...]:
     return tuple(end - start for start, end in groups)
 
 
-_IP4 = re.compile(r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?!\.?\w)")
+_IP4 = re.compile(r"[0-9](?<![\w.].)[0-9]{0,2}(?:\.[0-9]{1,3}){3}(?!\.?\w)", re.DOTALL)
 
 
 def _ip4(text: str) -> Iterator[tuple[int, int]]:
