@@ -33,7 +33,16 @@ class FolderOut(Out):
         return final.with_name(f"{final.name}.tmp")
 
 
-def run(stage: Stage, params: Any, inputs: Mapping[str, Sequence[Input]], home: Path, *, source: str = "", memory: int = 1 << 30, backwards: bool = False) -> Input:
+def run(
+    stage: Stage,
+    params: Any,
+    inputs: Mapping[str, Sequence[Input]],
+    home: Path,
+    *,
+    source: str = "",
+    memory: int = 1 << 30,
+    backwards: bool = False,
+) -> Input:
     """Build ``stage`` in ``home`` and give the entry it makes. ``backwards`` runs the tasks of each map in the reverse order."""
     for folder in ("out", "scratch"):
         (home / folder).mkdir(parents=True)
@@ -83,4 +92,8 @@ def documents(home: Path, source: str, parts: Sequence[Sequence[str]]) -> Input:
 
 def _entry(folder: Path, stage: Stage, source: str, counts: Any) -> Input:
     files = tuple(File(path=path.name, size=path.stat().st_size, blake3="") for path in sorted(folder.iterdir()))
-    return Input(path=folder, source=source, contents=Contents(key=Key("0" * 64), stage=stage.name, version=1, label=stage.name, files=files, counts=counts))
+    return Input(
+        path=folder,
+        source=source,
+        contents=Contents(key=Key("0" * 64), stage=stage.name, version=1, label=stage.name, files=files, counts=counts),
+    )

@@ -59,7 +59,9 @@ def lay(home: Path, sources: Sources, gone: set[tuple[int, int, int]] = frozense
     def remove(job: Any) -> Any:
         for p in range(len(sources[job.params])):
             rows = [{"row": row} for s, q, row in sorted(gone) if (s, q) == (job.params, p)]
-            write_rows(job.scratch.parent / "out" / f"part-{p:05d}.removed.parquet", [{"id": "never a document", "row": None}, *rows], REMOVED)
+            write_rows(
+                job.scratch.parent / "out" / f"part-{p:05d}.removed.parquet", [{"id": "never a document", "row": None}, *rows], REMOVED
+            )
         return {}
 
     removed = [run(Stage("scrub", 1, remove), s, {}, home / f"removed-{s}", source=f"s{s}") for s in range(len(sources))]
@@ -85,7 +87,8 @@ def test_the_first_of_equal_paragraphs_stays(sources: Sources, data: st.DataObje
             return f"{s:05d}-part-{p:05d}"
 
         assert [(part, tuple(row.values())) for part, row in rows_of(entry, ".cuts.parquet")] == [
-            (name(s, p), (id_of(sources, (s, p, row)), f"s{s}", row, i, start, end, id_of(sources, first))) for s, p, row, i, start, end, first in cuts
+            (name(s, p), (id_of(sources, (s, p, row)), f"s{s}", row, i, start, end, id_of(sources, first)))
+            for s, p, row, i, start, end, first in cuts
         ]
         got = [(part, r["id"], r["row"], r["value"], r["survivor"]) for part, r in rows_of(entry, ".removed.parquet")]
         assert got == [(name(s, p), id_of(sources, (s, p, row)), row, float(n), id_of(sources, first)) for s, p, row, n, first in removed]
@@ -112,7 +115,15 @@ def test_what_remains_holds_every_paragraph_once(tmp_path: Path) -> None:
         "s0:0": "a\n\nb", "s0:10": "c", "s0:20": None, "s0:30": "d", "s1:0": None, "s1:10": "e\n\nf",
     }  # fmt: skip
     removed = [row for _, row in rows_of(entry, ".removed.parquet")]
-    common = {"stage": "exact_dedup", "rule": "paragraphs", "threshold": None, "rules": ["paragraphs"], "similarity": 1.0, "cluster": None, "file": 0}
+    common = {
+        "stage": "exact_dedup",
+        "rule": "paragraphs",
+        "threshold": None,
+        "rules": ["paragraphs"],
+        "similarity": 1.0,
+        "cluster": None,
+        "file": 0,
+    }
     assert removed == [
         common | {"id": "s0:20", "source": "s0", "value": 1.0, "survivor": "s0:10", "place": "3", "row": 2},
         common | {"id": "s1:0", "source": "s1", "value": 2.0, "survivor": "s0:0", "place": "1", "row": 0},
@@ -127,7 +138,10 @@ def test_published_example_of_three_paragraphs(tmp_path: Path) -> None:
     p1, p2, p3 = "The cat sat.", "The dog ran.", "A bird sang."
     sources = [[[f"{p1}\n\n{p2}", f"{p1}\n \t\n{p3}", f"  {p2}  "]]]
     entry = run(exact_dedup.STAGE, ExactParams(), lay(tmp_path, sources), tmp_path / "exact")
-    assert [(row["id"], row["paragraph"], row["start"], row["end"]) for _, row in rows_of(entry, ".cuts.parquet")] == [("s0:10", 0, 0, 12), ("s0:20", 0, 2, 14)]
+    assert [(row["id"], row["paragraph"], row["start"], row["end"]) for _, row in rows_of(entry, ".cuts.parquet")] == [
+        ("s0:10", 0, 0, 12),
+        ("s0:20", 0, 2, 14),
+    ]
     assert [row["id"] for _, row in rows_of(entry, ".removed.parquet")] == ["s0:20"]
 
 

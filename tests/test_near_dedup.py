@@ -145,14 +145,18 @@ def assert_lawful(entry: Input, texts: Texts, params: NearParams) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(SOURCES, PARAMS, st.sampled_from([1000, 3000, 1 << 30]), st.sampled_from([1, 3, 1 << 20]), st.booleans(), st.booleans(), st.data())
-def test_the_law(sources: Sources, params: NearParams, memory: int, batch: int, backwards: bool, with_exact: bool, data: st.DataObject) -> None:
+def test_the_law(
+    sources: Sources, params: NearParams, memory: int, batch: int, backwards: bool, with_exact: bool, data: st.DataObject
+) -> None:
     ids = list(remaining(sources, set(), None))
     gone = set(data.draw(st.lists(st.sampled_from(ids), max_size=3))) if ids else set()
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(near_dedup, "BATCH", batch)
         home, inputs = Path(folder), lay(Path(folder), sources, params.sign, gone)
         exact = run(exact_dedup.STAGE, ExactParams(), inputs, home / "exact") if with_exact else None
-        entry = run(near_dedup.STAGE, params, inputs | {"exact": [exact] if exact else []}, home / "near", memory=memory, backwards=backwards)
+        entry = run(
+            near_dedup.STAGE, params, inputs | {"exact": [exact] if exact else []}, home / "near", memory=memory, backwards=backwards
+        )
         assert_lawful(entry, remaining(sources, gone, exact), params)
 
 
@@ -177,7 +181,11 @@ def test_parts_partitions_and_order_of_work_change_no_byte(tmp_path: Path) -> No
     texts = [variant(i % 9, 30 + i % 4) if i % 3 else f"alone {i} " * (i % 5) for i in range(40)]
     params = NearParams(sign=SignParams(shingle=2))
     entries = []
-    for name, cuts, how in [("one", [0, 40], {}), ("many", [0, 1, 1, 17, 40], {"memory": 2000}), ("back", [0, 9, 40], {"memory": 700, "backwards": True})]:
+    for name, cuts, how in [
+        ("one", [0, 40], {}),
+        ("many", [0, 1, 1, 17, 40], {"memory": 2000}),
+        ("back", [0, 9, 40], {"memory": 700, "backwards": True}),
+    ]:
         entry, _ = near(tmp_path / name, [[texts[a:b] for a, b in pairwise(cuts)]], params, **how)
         entries.append(entry)
     first, *others = entries

@@ -43,7 +43,9 @@ def test_rows_depend_on_the_text_alone(texts: list[str], cut: int) -> None:
             assert read_arrow(path, ["id"]).column("id").to_pylist() == [f"src:{10 * k}" for k in range(here.start, here.stop)]
             found = read_arrow(entry.path / f"part-{i:05d}.paragraphs.arrow").to_pylist()
             assert [(p["row"], p["start"], p["end"], p["hi"].to_bytes(8, "big") + p["lo"].to_bytes(8, "big")) for p in found] == [
-                (row, start, end, blake3(text[start:end].encode()).digest(16)) for row, text in enumerate(part) for start, end in paragraphs(text)
+                (row, start, end, blake3(text[start:end].encode()).digest(16))
+                for row, text in enumerate(part)
+                for start, end in paragraphs(text)
             ]
             at += len(part)
 

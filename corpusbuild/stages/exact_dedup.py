@@ -20,7 +20,11 @@ from corpusbuild.stage import Job, Out, Stage, Task
 
 class ExactParams(Record):
     bloom_bytes_per_item: Annotated[
-        int, Meta(ge=1, description="Accepted from configurations that filter candidates first. No result depends on it, and nothing here uses it.")
+        int,
+        Meta(
+            ge=1,
+            description="Accepted from configurations that filter candidates first. No result depends on it, and nothing here uses it.",
+        ),
     ] = 10
 
 
@@ -62,7 +66,9 @@ def decide_part(task: Step, out: Out) -> Any:
     """Write what is cut and what is removed of one part."""
     parts = placement.load(task.scratch, task.layout)
     part = parts[task.index]
-    links = repeats.links(Path(task.scratch, _spread(part, task.bits)), [Path(task.scratch, name) for name in _matches(task.bits)], task.index)
+    links = repeats.links(
+        Path(task.scratch, _spread(part, task.bits)), [Path(task.scratch, name) for name in _matches(task.bits)], task.index
+    )
     rows = read_arrow(Path(part.paragraphs)).column("row").to_numpy()
     cut = (links["at"] - np.uint64(part.first_paragraph)).astype(np.int64)
     survivors = placement.ids(parts, placement.paragraph_owners(parts, links["first"]))

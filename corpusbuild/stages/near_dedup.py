@@ -35,7 +35,7 @@ CLUSTERS = pa.schema(
 """``*.clusters.parquet``: one row for a document, kept or not, that is connected with another."""
 
 ORDINAL = np.dtype("<u8")
-PAIR = np.dtype("<u8")  # in one number: the later document's row in its part (20 bits) and the earlier's ordinal (44 bits)
+PAIR = np.dtype("<u8")  # in one number: the later document's row in its part (20 bits are plenty) and the earlier's ordinal (44 bits)
 MEMBER = np.dtype([("key", "<u8"), ("at", "<u8")])
 VERIFIED = np.dtype([("later", "<u8"), ("earlier", "<u8"), ("similarity", "<f8")])
 GONE = np.dtype([("at", "<u8"), ("survivor", "<u8"), ("similarity", "<f8")])
@@ -49,7 +49,9 @@ BATCH = 1 << 20  # members worked on at once
 class NearParams(Record):
     sign: SignParams = SignParams()
     jaccard_threshold: Annotated[float, Meta(gt=0, le=1, description="Jaccard similarity from which a document is a near duplicate.")] = 0.8
-    max_bucket: Annotated[int, Meta(ge=1, description="How many members of a bucket, the first ones, each later member is compared with.")] = 64
+    max_bucket: Annotated[
+        int, Meta(ge=1, description="How many members of a bucket, the first ones, each later member is compared with.")
+    ] = 64
 
 
 class Shape(Record):
@@ -237,7 +239,8 @@ def decide(task: Step, out: Out) -> None:
 
 def write_part(task: Step, out: Out) -> int:
     """Write who of a part went, and who is connected."""
-    parts, part = task.parts(), task.parts()[task.index]
+    parts = task.parts()
+    part = parts[task.index]
     gone = spool.read(task.file("decided", 0, ".gone"), task.index, GONE)
     connected = spool.read(task.file("decided", 0, ".connected"), task.index, CONNECTED)
     clusters = placement.ids(parts, connected["first"])
