@@ -29,7 +29,7 @@ def task_build():
     """build a corpus"""
     yield {"basename": "build", "name": None, "doc": "build every configuration"}
     for name, build in PROJECT.builds.items():
-        if build.plan is None:
+        if build.problem is not None:
             yield {"name": name, "doc": f"{build.path} cannot be used", "actions": [(SESSION.refuse, [build])]}
             continue
         steps = [step for step in build.plan.steps if step.stage.name != "fetch"]

@@ -12,17 +12,15 @@ The file is exactly 1024 bytes and the ids, two or four bytes each, little-endia
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 MAGIC = 20240520
 HEADER_BYTES = 1024
-MAX_FILE_TOKENS = 100_000_000
 _MOST = 2**31 - 1  # what an int32 holds
 _HEADER = struct.Struct("<4i")
 
@@ -33,14 +31,6 @@ class Header(NamedTuple):
     version: int
     n_tokens: int
     vocab_size: int
-
-
-class TokenFile(NamedTuple):
-    """A file that was written: its name, and what it holds."""
-
-    name: str
-    n_tokens: int
-    n_docs: int
 
 
 def dtype_for(vocab_size: int) -> np.dtype[Any]:
@@ -98,60 +88,6 @@ def read(path: Path) -> tuple[Header, npt.NDArray[Any]]:
     if header.n_tokens == 0:
         return header, np.empty(0, dtype)  # nothing cannot be mapped
     return header, np.memmap(path, dtype, mode="r", offset=HEADER_BYTES, shape=(header.n_tokens,))
-
-
-class SplitWriter:
-    """Writes the documents of one split to ``<split>-00000.bin`` and on, in ``folder``; use it in a ``with``.
-
-    A file holds whole documents and at most ``max_file_tokens`` ids, the separator before each document counted; a document longer than that has
-    a file to itself. There is a first file even for no documents. ``ValueError`` for a vocabulary or a limit below 1, and for a separator or
-    ids outside the vocabulary.
-    """
-
-    def __init__(self, folder: Path, split: str, vocab_size: int, doc_sep_id: int | None = None, max_file_tokens: int = MAX_FILE_TOKENS):
-        if not 1 <= max_file_tokens <= _MOST:
-            raise ValueError(f"max_file_tokens is 1 to {_MOST}, not {max_file_tokens}")
-        self._separator: Sequence[int] = [] if doc_sep_id is None else [doc_sep_id]
-        check_ids(self._separator, vocab_size)
-        self._folder, self._split, self._vocab_size, self._limit = folder, split, vocab_size, max_file_tokens
-        self.files: list[TokenFile] = []
-        self._open()
-
-    def add(self, ids: Ids) -> None:
-        """Append one document."""
-        check_ids(ids, self._vocab_size)
-        document = np.concatenate([np.asarray(part, dtype_for(self._vocab_size)) for part in (self._separator, ids)])
-        if self._n_tokens and self._n_tokens + len(document) > self._limit:
-            self._close()
-            self._open()
-        self._file.write(document.tobytes())
-        self._n_tokens += len(document)
-        self._n_docs += 1
-
-    def add_all(self, documents: Iterable[Ids]) -> None:
-        for ids in documents:
-            self.add(ids)
-
-    def __enter__(self) -> "SplitWriter":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self._close()
-        else:
-            self._file.close()  # its header counts no ids, so that no reader takes it for a whole file
-
-    def _open(self) -> None:
-        self._name = f"{self._split}-{len(self.files):05d}.bin"
-        self._file: BinaryIO = (self._folder / self._name).open("wb")
-        self._n_tokens = self._n_docs = 0
-        self._file.write(pack_header(0, self._vocab_size))
-
-    def _close(self) -> None:
-        with self._file as f:
-            f.seek(0)
-            f.write(pack_header(self._n_tokens, self._vocab_size))
-        self.files.append(TokenFile(self._name, self._n_tokens, self._n_docs))
 
 
 def _version_for(vocab_size: int) -> int:

@@ -24,8 +24,8 @@ from corpusbuild.stages.scrub import Policy as PiiPolicy
 from corpusbuild.stages.shard import SHARD, Sharding
 from corpusbuild.tokenizer import BYTES_SHA256, separator_beside
 
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
-Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$(?!\n)", max_length=100)]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -70,7 +70,7 @@ class SourceConfig(Record):
     separator: Text | None = None
     text_field: Text = "text"
     id_field: Text | None = None
-    keep: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")], ...] = ()
+    keep: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$(?!\n)")], ...] = ()
     pii_policy: PiiPolicy = "scrub"
     on_bad: Literal["stop", "reject"] = "stop"
     max_bad: Annotated[float, Meta(ge=0, le=1)] = 0.01
@@ -120,10 +120,10 @@ class Stages(Record):
 class Run(Record):
     """How to run, never what to build: nothing here reaches a key."""
 
-    executor: Annotated[str, Meta(pattern=r"^(serial|local(:[1-9]\d*)?)$")] = "local"
+    executor: Annotated[str, Meta(pattern=r"^(serial|local(:[1-9]\d*)?)$(?!\n)")] = "local"
     workers: Annotated[int, Meta(ge=0, le=1024)] = 0
     """0 means as many as there are cores."""
-    memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$")] | None = None
+    memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$(?!\n)")] | None = None
     """For all workers together; absent means 80 % of the machine's."""
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
     attempts: Annotated[int, Meta(ge=1, le=100)] = 4

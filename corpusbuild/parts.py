@@ -74,7 +74,10 @@ SPANS = pa.schema(
 
 def write_arrow(path: Path, table: pa.Table, compression: str | None = "zstd") -> None:
     """Write an Arrow IPC file. Without compression it can be memory-mapped column by column."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer,
+    ):
         writer.write_table(table, max_chunksize=MAX_PART_DOCS)
 
 

@@ -67,7 +67,7 @@ class Ppl(Record):
     """At most ``max_ppl`` by the perplexity that ``model``, a function from text to number, gives."""
 
     max_ppl: Annotated[float, Meta(gt=0)]
-    model: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+    model: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$(?!\n)")]
 
 
 class FilterParams(Record):
@@ -75,7 +75,7 @@ class FilterParams(Record):
 
     min_chars: Count = 50
     max_chars: Count = 100_000
-    langs: Annotated[tuple[Annotated[str, Meta(pattern="^[a-z]{2}$")], ...], Meta(min_length=1)] = ("en",)
+    langs: Annotated[tuple[Annotated[str, Meta(pattern=r"^[a-z]{2}$(?!\n)")], ...], Meta(min_length=1)] = ("en",)
     lang_min_conf: Share = 0.65
     gopher: Gopher = Gopher()
     repetition: Repetition = Repetition()

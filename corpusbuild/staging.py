@@ -68,11 +68,7 @@ class Staging:
 
     def inventory(self) -> list[File]:
         """Every file of ``out``, by name. Digests that tasks took when they wrote are not taken again."""
-        known = {
-            file.path: file
-            for page in self.done.glob("*.json")
-            for file in msgspec.json.decode(page.read_bytes(), type=Done).files
-        }
+        known = {file.path: file for page in self.done.glob("*.json") for file in msgspec.json.decode(page.read_bytes(), type=Done).files}
         files = []
         for path in sorted(self.out.iterdir()):
             file = known.get(f"out/{path.name}") or File(path=path.name, size=path.stat().st_size, blake3=file_blake3(path))
@@ -98,7 +94,9 @@ class TaskOut(Out):
         files = []
         for final, temporary in self._files.items():
             fsync_file(temporary)
-            files.append(File(path=str(final.relative_to(self._staging.home)), size=temporary.stat().st_size, blake3=file_blake3(temporary)))
+            files.append(
+                File(path=str(final.relative_to(self._staging.home)), size=temporary.stat().st_size, blake3=file_blake3(temporary))
+            )
             os.replace(temporary, final)
         for directory in sorted({final.parent for final in self._files}):
             fsync_dir(directory)

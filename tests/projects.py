@@ -4,31 +4,29 @@ import gzip
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SENTENCES = [
-    "The boat that we took to the island had a red sail and a small engine.",
-    "In the morning the wind came from the west and the water was grey.",
-    "He told the story of the lighthouse to the children with great care.",
-    "They have to be at the harbour before the last of the bells has rung.",
-    "A woman with a basket of bread walked along the wall to the church.",
-    "Nobody in the village could say where the road to the north began.",
-    "It was the second winter that the river did not freeze at the bridge.",
-    "The old man kept the letters in a box and read them to the cat.",
-    "When the rain stopped we went out to see what the storm had taken.",
-    "She had a garden with apple trees and a gate that would never close.",
-]
+NOUNS = (
+    "boat island sail engine morning wind water lighthouse child harbour bell woman basket bread wall church village road winter river bridge "
+    "letter box cat rain storm garden apple tree gate stone window lamp candle forest mountain valley horse cart market miller baker sailor "
+    "captain rope anchor map star moon sun cloud field wheat barn fence dog crow spring autumn song drum flute dance story king"
+).split()
+VERBS = "took carried found lost saw heard built broke painted followed remembered sold bought opened closed watched left reached cleaned mended".split()
 
 
 def story(seed, sentences=8):
-    """A text of sentences that no other seed gives in this order; it passes the default filters."""
-    words = [f"On day {seed} of the journey number {seed * 7 + 3} this is what happened to the crew of ship {seed * 31 % 1009}."]
-    words += [f"{SENTENCES[(seed * (k + 3) + k * k) % len(SENTENCES)][:-1]} for the time {seed * 100 + k}." for k in range(sentences)]
-    return " ".join(words)
+    """A text like no other seed's; it passes the default filters."""
+    rng = random.Random(seed)
+    out = []
+    for _ in range(sentences):
+        a, b, c, d = rng.sample(NOUNS, 4)
+        out.append(f"{rng.choice(['The', 'A', 'That', 'His', 'Her'])} {a} {rng.choice(VERBS)} the {b} and {rng.choice(VERBS)} a {c} with her {d}.")
+    return " ".join(out)
 
 
 def jsonl(texts):

@@ -69,7 +69,7 @@ def run(
         inputs={role: tuple(entries) for role, entries in inputs.items()},
         map=serial,
         scratch=home / "scratch",
-        put=lambda name, data: None,
+        put=lambda name, data: (home / "out" / name).write_bytes(data) and None,
         memory=memory,
     )
     counts = stage.build(job)

@@ -53,7 +53,7 @@ def test_other_bytes_than_pinned(project):
     write_source(project, "stories.jsonl", jsonl([story(1), story(2), "changed"]))
     shutil.rmtree(project / "cache" / "store" / "fetch")
     shutil.rmtree(project / "cache" / "downloads", ignore_errors=True)
-    ends(project, 65, "stories", "other bytes came than pinned")
+    ends(project, 65, "stories.jsonl: its digest is", "is pinned: restore the file, or pin the new digest")
 
 
 @pytest.mark.parametrize("licence", ["GPL-3.0-only", "CC0", "Proprietary", "CC-BY-NC-4.0", "MIT AND GPL-3.0-only", "NONE"])

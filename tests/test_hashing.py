@@ -44,6 +44,8 @@ def test_it_reads_back_as_the_same_value(value):
             return len(a) == len(b) and all(map(same, a, b))
         if isinstance(a, str):
             return any("\ud800" <= c <= "\udfff" for c in a) or a == b
+        if isinstance(a, float):  # beyond 2**53 the shortest digits are those of another integer, which reads back as the same float
+            return a == float(b)
         return a == b and isinstance(b, bool) == isinstance(a, bool)
 
     assert same(value, json.loads(canonical(value)))

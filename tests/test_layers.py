@@ -16,7 +16,10 @@ LAYERS = [
     ),
     (
         "doors",
-        {"durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "ledger", "tokenizer", "executors", "placement", "spool", "repeats"},
+        {
+            "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "ledger",
+            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile",
+        },
     ),
     (
         "stages",

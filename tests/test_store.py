@@ -166,7 +166,9 @@ def test_two_threads_of_one_key_build_it_once(tmp_path):
     one = threading.Thread(target=lambda: realise(first, Workshop(store, "serial", 1, 1 << 30, print)))
     one.start()
     inside.wait(10)
-    two = threading.Thread(target=lambda: realise(s, Workshop(Store(tmp_path / "cache"), "serial", 1, 1 << 30, lambda line: (said.append(line), go.set()))))
+    two = threading.Thread(
+        target=lambda: realise(s, Workshop(Store(tmp_path / "cache"), "serial", 1, 1 << 30, lambda line: (said.append(line), go.set())))
+    )
     two.start()
     one.join(20)
     two.join(20)

@@ -21,7 +21,9 @@ class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
                 needed.add(name)
                 waiting.extend(tasks[name].task_dep)
         session.wanted[:] = [
-            step for source, step in session.project.sources.items() if f"fetch:{source}" in needed and not session.is_fetched(step)
+            step
+            for source, step in session.project.sources.items()
+            if f"fetch:{source}" in needed and session.problem_of(step) is None and not session.is_fetched(step)
         ]
 
     def add_failure(self, task: Any, fail: Any) -> None:

@@ -10,6 +10,7 @@ from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail, unknown
 from corpusbuild.commands.list import show
 from corpusbuild.commands.session import Session
 from corpusbuild.durable import disk
+from corpusbuild.errors import DiskError
 
 FETCHING: tuple[dict[str, Any], ...] = (
     {"name": "offline", "long": "offline", "type": bool, "default": False, "help": "make no request; say what is missing"},
@@ -31,8 +32,11 @@ class Run(Ours, DoitRun):  # type: ignore[misc]  # doit has no types
                 show(session, list(session.project.builds))
                 return 0
             refuse_unknown(session, args)
-            with disk(session.project.store.root):
-                session.project.store.root.mkdir(parents=True, exist_ok=True)
+            root = session.project.store.root
+            if root.exists() and not root.is_dir():
+                raise DiskError(f"{root} is not a folder: move it away, or point --cache-dir elsewhere")
+            with disk(root):
+                root.mkdir(parents=True, exist_ok=True)
             params["continue"] = True  # a source that fails must not keep the others from telling their outcome
             with cancelled_by_sigterm():
                 code: int = super().execute(params, args)

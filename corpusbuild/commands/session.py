@@ -50,12 +50,21 @@ class Session:
     def fetch(self, step: Step) -> TaskFailed | None:
         """Fetch a source; the first call fetches all that the run needs, in one event loop, and each call tells its own outcome."""
         try:
+            if (problem := self.problem_of(step)) is not None:
+                raise problem
             if self._fetched is None:
                 self._fetched = self._fetch_together(self.wanted or [step])
         except CorpusError as error:
             return self._failed(error)
         failed = self._fetched.get(step.source)
         return self._failed(failed) if failed is not None else None
+
+    def problem_of(self, step: Step) -> CorpusError | None:
+        """Why no build that has the source may be built, so that nothing is asked of the network for it; None when one may."""
+        having = [
+            b for b in self.project.builds.values() if b.plan and any(s.key == step.key and s.source == step.source for s in b.plan.steps)
+        ]
+        return None if any(b.problem is None for b in having) else having[0].problem
 
     def is_fetched(self, step: Step) -> bool:
         """Whether the source's documents are in the store and its own name stands for them."""
@@ -65,8 +74,6 @@ class Session:
 
     def realise(self, build: Build, step: Step) -> TaskFailed | None:
         try:
-            if build.problem is not None:
-                raise build.problem
             realise(step, self._workshop(build))
         except CorpusError as error:
             return self._failed(error)
@@ -80,8 +87,6 @@ class Session:
     def publish(self, build: Build) -> TaskFailed | None:
         assert build.plan is not None
         try:
-            if build.problem is not None:
-                raise build.problem
             made = publish(build.plan, self.project.store)
         except CorpusError as error:
             return self._failed(error)

@@ -312,6 +312,7 @@ def _refuse_emptied(job: Job, params: Params) -> None:
             for entry in deciding
             if source.id in entry.contents.counts
             for rule, n in entry.contents.counts[source.id].dropped.items()
+            if n
         }
         if seen and not source.allow_empty and sum(reasons.values()) == seen:
             why = ", ".join(f"{reason} {n}" for reason, n in reasons.items())
