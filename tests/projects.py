@@ -25,7 +25,9 @@ def story(seed, sentences=8):
     out = []
     for _ in range(sentences):
         a, b, c, d = rng.sample(NOUNS, 4)
-        out.append(f"{rng.choice(['The', 'A', 'That', 'His', 'Her'])} {a} {rng.choice(VERBS)} the {b} and {rng.choice(VERBS)} a {c} with her {d}.")
+        out.append(
+            f"{rng.choice(['The', 'A', 'That', 'His', 'Her'])} {a} {rng.choice(VERBS)} the {b} and {rng.choice(VERBS)} a {c} with her {d}."
+        )
     return " ".join(out)
 
 

@@ -1,8 +1,7 @@
 """The same configuration gives the same bytes: whatever the folder, the day, the workers, the hash seed."""
 
-import shutil
-
 import pytest
+from conftest import copy_sample
 from projects import ROOT, doit, tree
 
 DATED = ("LEDGER.jsonl", "raw", "store/fetch", ".doit.json", "downloads", "staging", "runs")
@@ -18,12 +17,7 @@ corpusbuild.fetch.SystemClock = Clock
 
 def build(folder, workers, seed, day):
     """Build the sample in ``folder`` with a clock that stands on ``day`` (Unix seconds)."""
-    (folder / "configs").mkdir(parents=True)
-    for name in ("dodo.py", "pyproject.toml"):
-        shutil.copyfile(ROOT / name, folder / name)
-    shutil.copytree(ROOT / "configs" / "sample", folder / "configs" / "sample")
-    shutil.copytree(ROOT / "configs" / "policy", folder / "configs" / "policy")
-    shutil.copyfile(ROOT / "configs" / "sample.toml", folder / "configs" / "sample.toml")
+    copy_sample(folder)
     (folder / "day").mkdir()
     (folder / "day" / "sitecustomize.py").write_text(DAY.format(day=day))
     env = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": f"{folder / 'day'}:{ROOT}", "TZ": "Pacific/Kiritimati" if seed else "UTC"}
