@@ -1,6 +1,5 @@
 """One run of doit: its options, its project, its pool of workers, and what failed in it."""
 
-import asyncio
 import os
 import sys
 import time
@@ -45,7 +44,11 @@ class Session:
         return open_project(self.options)
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stdout, flush=True)
+        """Print a line. A reader that has seen enough (``doit list | head``) stops neither a build nor a list."""
+        try:
+            print(line, file=sys.stdout, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def fetch(self, step: Step) -> TaskFailed | None:
         """Fetch a source; the first call fetches all that the run needs, in one event loop, and each call tells its own outcome."""
@@ -117,6 +120,8 @@ class Session:
 
     def _fetch_together(self, steps: list[Step]) -> dict[str, SourceError | None]:
         """Fetch sources in one event loop; source id -> why it failed, or None."""
+        import asyncio
+
         from corpusbuild.fetch import fetch_all
         from corpusbuild.progress import Meter
         from corpusbuild.transfer import How

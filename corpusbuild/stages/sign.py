@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from corpusbuild.minhash import BLOCK, batches, join, signs
 from corpusbuild.minhash import SignParams as SignParams
@@ -42,6 +41,8 @@ def sign_part(task: SignPart, out: Out) -> Any:
 
 
 def _blocks(texts: pa.ChunkedArray) -> Iterator[tuple[int, list[str]]]:
+    import pyarrow.compute as pc  # here, for it costs 30 ms that planning need not spend
+
     for start, end in batches(pc.binary_length(texts).to_pylist(), BLOCK):
         yield start, texts.slice(start, end - start).to_pylist()
 
