@@ -159,7 +159,9 @@ class _Members:
         if not head:
             return False
         if not head.startswith(MAGIC[self._name]):
-            raise self._fault(f"{len(head)} or more bytes follow the last member and are no {self._name}: the file is damaged or holds something else")
+            raise self._fault(
+                f"{len(head)} or more bytes follow the last member and are no {self._name}: the file is damaged or holds something else"
+            )
         self._count += 1
         if self._count > self._caps.members:
             raise self._fault(f"more than {self._caps.members} members")
@@ -266,7 +268,9 @@ class _Zstd:
         head = feed.peek(18)
         need = zstandard.get_frame_parameters(head).window_size if len(head) >= 5 else 0
         if need > window:
-            raise ValueError(f"zstd: the frame needs a window of {need} bytes and {window} are allowed: raise the limit if you trust the file")
+            raise ValueError(
+                f"zstd: the frame needs a window of {need} bytes and {window} are allowed: raise the limit if you trust the file"
+            )
         self._d = zstandard.ZstdDecompressor(max_window_size=max(window, 1 << 10)).decompressobj()
         self._rest = b""
 

@@ -29,6 +29,7 @@ BLOCK = 1 << 20
 
 PART = ".part"
 CHECKPOINT = ".partial.json"
+SEGMENTS = ".segments"
 
 
 class Note(Record):
@@ -53,6 +54,7 @@ class Download:
         self.folder, self.name, self._boot_id, self._monotonic = folder, name, boot_id, monotonic
         self._stop = stop or threading.Event()
         self.final, self.part, self.page = folder / name, folder / (name + PART), folder / (name + CHECKPOINT)
+        self._segments = folder / (name + SEGMENTS)
         self.size = 0
         self.whole = True
         self.checkpoint: Checkpoint | None = None
@@ -67,6 +69,8 @@ class Download:
             self._fd = _open_regular(self.part)
             self.checkpoint = _read_checkpoint(self.page)
             keep = trusted(os.fstat(self._fd).st_size, self.checkpoint, self._boot_id)
+            if self.checkpoint is None or self.checkpoint.boot_id != self._boot_id:
+                self._drop_segments()  # nothing says how much of them survived
             if not self._take_up(keep):
                 self._forget()
         self.whole = self.size == 0
@@ -74,6 +78,7 @@ class Download:
     def begin(self, checkpoint: Checkpoint) -> None:
         """Empty the part for an answer that brings the file from its first byte. The checkpoint is durable before that byte."""
         with disk(self.part):
+            self._drop_segments()
             self._truncate(0)
             self._record(checkpoint)
         self.whole = True
@@ -97,17 +102,32 @@ class Download:
             if self.size - self._durable >= CHECKPOINT_BYTES or self._monotonic() - self._since >= CHECKPOINT_SECONDS:
                 self._vouch()
 
-    def absorb(self, path: Path, start: int) -> None:
-        """Append what another part, which holds the bytes from ``start`` on, has behind ours, and remove it."""
-        self.whole = False
-        with disk(path):
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                while block := os.pread(fd, BLOCK, self.size - start):
-                    self.append([block])
-            finally:
-                os.close(fd)
-            os.unlink(path)
+    def segment(self, start: int) -> Path:
+        """Where the bytes from ``start`` on wait that came over a connection of their own."""
+        return self._segments / str(start)
+
+    def held(self) -> dict[int, int]:
+        """The segments that are there: where each starts and how many bytes it has."""
+        with disk(self._segments):
+            if not self._segments.is_dir():
+                return {}
+            return {int(path.name): path.lstat().st_size for path in self._segments.iterdir() if path.name.isdigit()}
+
+    def absorb(self) -> None:
+        """Append what the segments have directly behind the part, and remove those that are used up."""
+        for start in sorted(self.held()):
+            if start > self.size:
+                return
+            self.whole = False
+            path = self.segment(start)
+            with disk(path):
+                fd = _open_regular(path)
+                try:
+                    while block := os.pread(fd, BLOCK, self.size - start):
+                        self.append([block])
+                finally:
+                    os.close(fd)
+                os.unlink(path)
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -128,6 +148,7 @@ class Download:
                 raise DiskError(f"{self.part}: another process changed the file while it was downloaded: run again")
             os.replace(self.part, self.final)
             fsync_dir(self.folder)
+            self._drop_segments()
             with suppress(FileNotFoundError):
                 os.unlink(self.page)
         self.close()
@@ -182,7 +203,14 @@ class Download:
         self._truncate_to_hash()
         self._durable = 0
 
+    def _drop_segments(self) -> None:
+        for start in self.held():
+            os.unlink(self.segment(start))
+        with suppress(FileNotFoundError):
+            self._segments.rmdir()
+
     def _forget(self) -> None:
+        self._drop_segments()
         self._truncate(0)
         self.checkpoint = None
         with suppress(FileNotFoundError):
@@ -209,6 +237,26 @@ class Download:
             with suppress(OSError):  # a disk that refuses may refuse this too; the checkpoint says what is good
                 os.ftruncate(self._fd, self._durable)
             raise
+
+
+class SegmentFile:
+    """One segment of a file. Its size says how much is there; the digest of the whole file judges it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        with disk(path):
+            path.parent.mkdir(exist_ok=True)
+            self._fd = _open_regular(path)
+            self.size = os.fstat(self._fd).st_size
+
+    def append(self, chunks: list[bytes]) -> None:
+        with disk(self.path):
+            for chunk in chunks:
+                _write_all(self._fd, chunk, self.size)
+                self.size += len(chunk)
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 def boot_id() -> str:

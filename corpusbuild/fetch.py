@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
-from corpusbuild import __version__, ledger, raw
+from corpusbuild import __version__, ledger, raw, trees
+from corpusbuild.child import split_apart
 from corpusbuild.downloads import boot_id, owned
 from corpusbuild.durable import disk, replace_link
 from corpusbuild.errors import SourceError
@@ -25,12 +27,23 @@ from corpusbuild.ledger import LEDGER_NAME
 from corpusbuild.model import Key, Tally
 from corpusbuild.progress import Event
 from corpusbuild.raw import read_raw
-from corpusbuild.sources import Source, SourceFile, fetch_key, file_names, is_pinned, places, shown, sources_from_config
+from corpusbuild.sources import (
+    Source,
+    SourceFile,
+    checksum_files,
+    fetch_key,
+    file_names,
+    is_pinned,
+    is_tree,
+    places,
+    shown,
+    sources_from_config,
+)
 from corpusbuild.split import split_documents
 from corpusbuild.stages.fetch import STAGE, SplitSource, Verified, split_source
 from corpusbuild.staging import perform
 from corpusbuild.store import Store
-from corpusbuild.transfer import Clock, Got, How, Wanted, World, obtain
+from corpusbuild.transfer import Clock, Got, How, Throttle, Wanted, World, obtain
 
 __all__ = [
     "LEDGER_NAME",
@@ -51,6 +64,9 @@ __all__ = [
 FetchError = SourceError
 
 STAGE_NAME = "fetch"
+
+APART = ("parquet",)
+"""Formats that are split in a process of their own."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +235,10 @@ class _Run:
         agent = f"corpusbuild/{__version__}{contact}"
         with ThreadPoolExecutor(min(32, self.concurrency + 2), "fetch") as threads:
             async with Http(timeout=self.how.timeout, user_agent=agent, environment=self.environment, per_host=self.how.per_host) as http:
-                yield World(self.how, http, self.clock, self.sleep, boot_id(), self.environment, threads, self.tell)
+                yield World(
+                    self.how, http, self.clock, self.sleep, boot_id(), self.environment, threads, self.tell,
+                    throttle=Throttle(self.how.rate, self.sleep) if self.how.rate else None,
+                )  # fmt: skip
 
     async def _source(self, source: Source, rows: Sequence[dict[str, Any]], end: Callable[[Fetched], None]) -> None:
         """Bring one source to its end and tell ``end`` what became of it, before anything can be cancelled in between."""
@@ -231,7 +250,8 @@ class _Run:
             return end(cached)
         async with self._owned(source):
             if await world.blocking(self.store.has, STAGE_NAME, key):
-                return await world.blocking(self._relink, source, key, end)
+                await world.blocking(self._relink, source, key, end)
+                return
             files, got = await self._files(source, world)
             received, requests = sum(g.bytes for g in got), sum(g.requests for g in got)
             now = _utc(self.clock.now())
@@ -270,15 +290,57 @@ class _Run:
 
     async def _files(self, source: Source, world: World) -> tuple[list[Verified], list[Got]]:
         """Every file of the source, verified, each under its own name."""
-        listed, within = await self._listed(source)
-        names = file_names(file.url for file in listed)
+        if source.checksums:
+            return await self._checksummed(source, world)
+        if not source.files and is_tree(source.url):
+            return await self._tree(source, world)
+        listed = list(source.files) or [SourceFile(source.url, source.sha256, source.size)]
+        return await self._all_of(source, listed, file_names(f.url for f in listed), world)
+
+    async def _checksummed(self, source: Source, world: World) -> tuple[list[Verified], list[Got]]:
+        """The files that a checksum file names. It is pinned itself, and so are they."""
+        (own_name,) = file_names([source.url])
+        own = SourceFile(source.url, source.sha256, source.size)
+        pages, first = await self._all_of(source, [own], [own_name], world)
+        if not pages:
+            return [], first
+        try:
+            text = (await world.blocking(Path(pages[0].path).read_bytes)).decode()
+            listed = checksum_files(text, source.url, source.select)
+        except ValueError as error:
+            raise SourceError(source.id, f"{own_name}: {error}") from None
+        if not listed:
+            raise SourceError(source.id, f"{own_name} names no file that matches select = {list(source.select)}")
+        base = source.url.rpartition("/")[0] + "/"
+        names = file_names([source.url, *(f.url for f in listed)])[1:]
+        files, got = await self._all_of(source, listed, names, world)
+        within = {f.url: unquote(f.url.removeprefix(base)) for f in listed}
+        return [msgspec.structs.replace(f, url=source.url, within=f"{within[f.url]}:") for f in files], [*first, *got]
+
+    async def _tree(self, source: Source, world: World) -> tuple[list[Verified], list[Got]]:
+        """The files of a local folder or glob, when their names and digests together are the pinned ones."""
+        base, found = await world.blocking(trees.find, source.url, source.root)
+        if not found:
+            raise SourceError(source.id, f"{source.url} names no file: correct the path")
+        digests = await world.blocking(trees.digests, base, found, world.stop)
+        digest = trees.digest(digests)
+        if digest != source.sha256:
+            raise SourceError(
+                source.id,
+                f"the {len(found)} files of {source.url} have the digest {digest}, and {source.sha256} is pinned: restore them, or pin the new digest "
+                "after looking at them",
+            )
+        listed = [SourceFile((base / name).as_uri(), digests[name]) for name in found]
+        files, got = await self._all_of(source, listed, file_names(f.url for f in listed), world)
+        return [msgspec.structs.replace(f, url=source.url, within=f"{name}:") for f, name in zip(files, found, strict=True)], got
+
+    async def _all_of(self, source: Source, listed: list[SourceFile], names: list[str], world: World) -> tuple[list[Verified], list[Got]]:
+        """Several files at once, in the order listed; those that were quarantined are only among what was got."""
         downloads, quarantine = self.dest / "downloads" / source.id, self.dest / "quarantine" / source.id
         got: list[Got | None] = [None] * len(listed)
 
         async def one(index: int, file: SourceFile) -> None:
-            wanted = Wanted(
-                source.id, names[index], file.sha256, file.size, places(source, file), source.root, source.allow_private
-            )
+            wanted = Wanted(source.id, names[index], file.sha256, file.size, places(source, file), source.root, source.allow_private)
             async with self.room:
                 got[index] = await obtain(wanted, downloads, quarantine, world)
 
@@ -290,17 +352,11 @@ class _Run:
             raise _first(several) from None
         done = [g for g in got if g is not None]
         files = [
-            Verified(str(g.path), file.url, name, file.sha256, g.path.stat().st_size, place)
-            for g, file, name, place in zip(done, listed, names, within, strict=True)
+            Verified(str(g.path), file.url, name, file.sha256, g.path.stat().st_size)
+            for g, file, name in zip(done, listed, names, strict=True)
             if g.path is not None
         ]
         return files, done
-
-    async def _listed(self, source: Source) -> tuple[list[SourceFile], list[str]]:
-        """The files of a source, and how the places of their documents begin."""
-        if source.files:
-            return list(source.files), [""] * len(source.files)
-        return [SourceFile(source.url, source.sha256, source.size)], [""]
 
     def _relink(self, source: Source, key: Key, end: Callable[[Fetched], None]) -> None:
         """The entry is there but its row or its name is not: write both as its receipt says."""
@@ -316,7 +372,12 @@ class _Run:
         with self.store.lock(key) as staging:
             if not self.store.has(STAGE_NAME, key):
                 done = staging.finished(task.name)
-                value = done.value if done else perform((partial(split_source, stop=stop.is_set), task, staging.home))
+                if done is not None:
+                    value = done.value
+                elif source.format in APART:
+                    value = split_apart(task, staging.home, stop)
+                else:
+                    value = perform((partial(split_source, stop=stop.is_set), task, staging.home))
                 tally = msgspec.convert(value["tally"], Tally)
                 tally = msgspec.structs.replace(tally, also={"bytes": sum(f.size for f in files), **tally.also})
                 receipt = raw.Receipt(

@@ -171,7 +171,9 @@ class Http:
                 try:
                     self._context.load_verify_locations(own)
                 except (OSError, ssl.SSLError) as error:
-                    raise Fault(f"the certificate authorities in {own} cannot be read ({error}): correct CURL_CA_BUNDLE", retryable=False) from error
+                    raise Fault(
+                        f"the certificate authorities in {own} cannot be read ({error}): correct CURL_CA_BUNDLE", retryable=False
+                    ) from error
         return self._context
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from itertools import pairwise
 from urllib.parse import urljoin, urlsplit
 
 MAX_REDIRECTS = 5
@@ -45,10 +46,12 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Ask:
-    """A GET. ``start`` is the first byte asked for, None for the whole file; ``if_range`` the validator sent with it."""
+    """A GET. ``start`` is the first byte asked for, None for the whole file; ``last`` the last one, None for all that follow; ``if_range`` the
+    validator sent with it."""
 
     start: int | None = None
     if_range: str | None = None
+    last: int | None = None
 
     def headers(self) -> dict[str, str]:
         """
@@ -57,7 +60,7 @@ class Ask:
         """
         out = {"Accept-Encoding": "identity"}
         if self.start is not None:
-            out["Range"] = f"bytes={self.start}-"
+            out["Range"] = f"bytes={self.start}-{'' if self.last is None else self.last}"
             if self.if_range is not None:
                 out["If-Range"] = self.if_range
         return out
@@ -237,6 +240,54 @@ def hop(answer: Answer) -> Hop | Refuse:
     return Hop(url)
 
 
+MIN_SEGMENT = 8 << 20
+"""Bytes below which a connection of its own is not worth it."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Bytes ``start`` to ``end`` (exclusive) of a file, of which the first ``have`` are there."""
+
+    start: int
+    end: int
+    have: int = 0
+
+
+def segments(have: int, total: int, held: Mapping[int, int], connections: int, least: int = MIN_SEGMENT) -> tuple[Segment, ...]:
+    """How to get bytes ``have`` to ``total`` over several connections; the first segment goes behind the part. ``held`` are the segments that an
+    earlier attempt began (start: bytes there); their borders stay.
+
+    >>> segments(10, 100, {}, 3, least=20)
+    (Segment(start=10, end=40, have=0), Segment(start=40, end=70, have=0), Segment(start=70, end=100, have=0))
+    >>> segments(10, 100, {60: 5}, 3, least=20)
+    (Segment(start=10, end=60, have=0), Segment(start=60, end=100, have=5))
+    """
+    begun = sorted(start for start in held if have < start < total)
+    if begun:
+        borders = [have, *begun, total]
+    else:
+        n = max(1, min(connections, (total - have) // least))
+        borders = [have + (total - have) * i // n for i in range(n + 1)]
+    return tuple(Segment(a, b, min(held.get(a, 0), b - a)) for a, b in pairwise(borders))
+
+
+def takes_ranges(answer: Answer) -> bool:
+    """Whether the server says, or has shown, that it serves ranges of this file."""
+    return answer.status == 206 or answer.headers.get("accept-ranges", "").strip().lower() == "bytes"
+
+
+def fits(segment: Segment, total: int, known: Checkpoint, answer: Answer) -> bool:
+    """Whether a 206 brings exactly what a segment still lacks, of the version that is known."""
+    match = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+    if answer.status != 206 or match is None or match[3] == "*" or _changed(known, answer):
+        return False
+    first, last, size = int(match[1]), int(match[2]), int(match[3])
+    return (first, last, size) == (segment.start + segment.have, segment.end - 1, total) and _length(answer.headers) in (
+        None,
+        last - first + 1,
+    )
+
+
 def verdict(*, matches: bool, whole_from_one_answer: bool, framed: bool, more_places: bool) -> str:
     """What to do once as many bytes are there as the file is said to have.
 
@@ -401,5 +452,10 @@ def _says_html(url: str) -> bool:
     return urlsplit(url).path.lower().endswith((".html", ".htm", ".xhtml"))
 
 
-_NAMES = {401: "Unauthorized: a token may be missing (see the documentation of CORPUSBUILD_HEADERS and HF_TOKEN)", 403: "Forbidden", 404: "Not Found", 410: "Gone"}
+_NAMES = {
+    401: "Unauthorized: a token may be missing (see the documentation of CORPUSBUILD_HEADERS and HF_TOKEN)",
+    403: "Forbidden",
+    404: "Not Found",
+    410: "Gone",
+}
 _EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

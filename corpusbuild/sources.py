@@ -25,7 +25,7 @@ MAX_NAME_BYTES = 215
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_RESERVED = re.compile(r"\.(part|partial\.json|part\.\d+)$", re.IGNORECASE)
+_RESERVED = re.compile(r"\.(part|partial\.json|segments)$", re.IGNORECASE)
 _SUMS_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](?P<name>.+)")
 
 
@@ -164,6 +164,19 @@ def is_tree(url: str) -> bool:
     return is_local(url) and (url.endswith("/") or any(c in url for c in "*?["))
 
 
+def split_glob(url: str) -> tuple[str, str]:
+    """The folder that a folder's or glob's URL starts from, and the pattern of the files in it.
+
+    >>> split_glob("texts/**/*.txt"), split_glob("file:///texts/")
+    (('texts', '**/*.txt'), ('file:///texts', '**'))
+    """
+    if url.endswith("/"):
+        return url.rstrip("/") or "/", "**"
+    segments = url.split("/")
+    first = next(i for i, s in enumerate(segments) if any(c in s for c in "*?["))
+    return "/".join(segments[:first]) or ("/" if url.startswith("/") else "."), "/".join(segments[first:])
+
+
 def places(source: Source, file: SourceFile) -> tuple[str, ...]:
     """Every URL that promises ``file``, the configured one first. The mirrors of a source of several files are other bases of it."""
     if not source.files and not source.checksums:
@@ -273,7 +286,7 @@ def _entry_problems(entry: Mapping[str, Any], at: str) -> list[str]:
     if several and ("sha256" in entry or entry.get("checksums")):
         problems.append(f"{at}: with files, each file has its own sha256; remove sha256 and checksums beside them")
     if entry.get("separator") is not None and entry.get("format", "jsonl") != "text":
-        problems.append(f"{at}.separator: only format = \"text\" is cut at a separator")
+        problems.append(f'{at}.separator: only format = "text" is cut at a separator')
     return problems
 
 
@@ -389,12 +402,11 @@ assert {*_KEYS, "root"} == {f.name for f in fields(Source)}
 
 
 def _tree_pattern(url: str) -> str:
-    """The part of a glob or folder that names files, whatever folder it stands in."""
-    return url.rsplit("/", 1)[-1] if not url.endswith("/") else "/"
+    return split_glob(url)[1]
 
 
 def _safe(name: str) -> str:
-    name = unicodedata.normalize("NFC", "".join("_" if ord(c) < 32 or ord(c) == 127 or c in '/\\:' else c for c in name))
+    name = unicodedata.normalize("NFC", "".join("_" if ord(c) < 32 or ord(c) == 127 or c in "/\\:" else c for c in name))
     name = name.encode("utf-8", "replace").decode()
     return "" if name.strip(". ") == "" else name.lstrip(".") or ""
 

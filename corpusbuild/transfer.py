@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from corpusbuild import resume
-from corpusbuild.downloads import Download, Note, file_digest, forget_quarantined, quarantined, remove
+from corpusbuild import objects, resume
+from corpusbuild.downloads import Download, Note, SegmentFile, file_digest, forget_quarantined, quarantined, remove
 from corpusbuild.errors import SourceError
 from corpusbuild.http import Fault, Http
 from corpusbuild.origins import hub
 from corpusbuild.progress import Event
-from corpusbuild.resume import Again, Answer, Append, Ask, Drop, Hop, Part, Refuse, Rewrite, Step, Verify, Whole, Wrong
+from corpusbuild.resume import Again, Answer, Append, Ask, Checkpoint, Drop, Hop, Part, Refuse, Rewrite, Segment, Step, Verify, Whole, Wrong
 from corpusbuild.sources import hub_url, is_local, local_path, shown
 
 BATCH = 1 << 20
@@ -61,6 +61,19 @@ class How:
     offline: bool = False
     resume_only: bool = False
     retry_quarantined: bool = False
+
+
+class Throttle:
+    """Keeps the bytes of all downloads of a run below ``rate`` a second."""
+
+    def __init__(self, rate: float, sleep: Callable[[float], Awaitable[Any]]):
+        self._rate, self._sleep, self._due = rate, sleep, 0.0
+
+    async def __call__(self, n: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._due = max(self._due, now) + n / self._rate
+        if self._due > now:
+            await self._sleep(self._due - now)
 
 
 @dataclass
@@ -156,13 +169,17 @@ async def obtain(wanted: Wanted, downloads: Path, quarantine: Path, world: World
     try:
         await world.blocking(download.open)
         if world.how.offline:
-            raise SourceError(wanted.source, f"{wanted.name} is not here and offline was asked for: run again with a network", retryable=True)
+            raise SourceError(
+                wanted.source, f"{wanted.name} is not here and offline was asked for: run again with a network", retryable=True
+            )
         if world.how.resume_only and download.checkpoint is None:
             raise SourceError(wanted.source, f"{wanted.name} has no download to go on with: run again without resume-only to begin one")
         async with asyncio.timeout(world.how.deadline or None):
             return await _from_some_place(wanted, download, quarantine, world)
     except TimeoutError:
-        raise SourceError(wanted.source, f"{wanted.name} took more than {world.how.deadline:g} seconds: run again to go on", retryable=True) from None
+        raise SourceError(
+            wanted.source, f"{wanted.name} took more than {world.how.deadline:g} seconds: run again to go on", retryable=True
+        ) from None
     finally:
         await world.blocking(download.close)
 
@@ -200,7 +217,7 @@ class _Transfer:
 
     def __init__(self, wanted: Wanted, download: Download, world: World, account: _Account, place: str):
         self._wanted, self._download, self._world, self._account, self._place = wanted, download, world, account, place
-        self._framed = True
+        self._framed = self._parallel = True
         self._failures = self._waits = 0
         self._high = download.size
         self._forgiven = download.size
@@ -210,6 +227,7 @@ class _Transfer:
         d, how = self._download, self._world.how
         plain = bare = clean = False
         while True:
+            await self._world.blocking(d.absorb)
             part = Part(d.size, self._wanted.size, d.checkpoint)
             asked = resume.ask(part, url=self._place, plain=plain or clean, bare=bare)
             if isinstance(asked, Drop):
@@ -230,7 +248,7 @@ class _Transfer:
                     case "clean":
                         self._high = max(self._high, d.size)
                         await self._discard()
-                        clean = True
+                        clean, self._parallel = True, False
                         continue
                     case "again":
                         step = Again("the body ended without saying that it was whole")
@@ -280,9 +298,16 @@ class _Transfer:
         self._framed = opened.framed or self._wanted.size is not None
         limit = d.size + step.length if step.length is not None else total
         start = d.size
+        plan = await self._plan(opened.answer, total)
         try:
-            async with aclosing(opened.chunks()) as chunks, aclosing(self._limited(chunks, limit, start)) as body:
-                await _write(body, d, world)
+            async with (
+                aclosing(opened.chunks()) as chunks,
+                aclosing(self._limited(chunks, limit, start, plan[0].end if plan else None)) as body,
+            ):
+                if len(plan) > 1 and total is not None:
+                    await self._together(body, plan, total, known)
+                else:
+                    await _write(body, d.append, world)
         except Fault as fault:
             if limit is None or d.size != limit:  # a connection may end badly after the last byte
                 return Again(fault.why) if fault.retryable else Refuse(fault.why)
@@ -294,14 +319,89 @@ class _Transfer:
             return Again(f"the body was cut after {d.size} of {total} bytes")
         return Whole(d.size)
 
-    async def _limited(self, chunks: AsyncGenerator[bytes, None], limit: int | None, size: int) -> AsyncGenerator[bytes, None]:
+    async def _plan(self, answer: Answer, total: int | None) -> tuple[Segment, ...]:
+        """The segments to get over several connections, or none."""
+        d, connections = self._download, self._world.how.connections
+        if connections < 2 or total is None or not self._parallel or not resume.takes_ranges(answer):
+            return ()
+        plan = resume.segments(d.size, total, await self._world.blocking(d.held), connections)
+        return plan if len(plan) > 1 else ()
+
+    async def _together(self, body: AsyncGenerator[bytes, None], plan: tuple[Segment, ...], total: int, known: Checkpoint) -> None:
+        """Take the first segment from the body at hand and the others from requests of their own, then put them in line."""
+        room = asyncio.Semaphore(self._world.how.connections - 1)
+
+        async def other(segment: Segment) -> None:
+            async with room:
+                await self._segment(segment, total, known)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for segment in plan[1:]:
+                    group.create_task(other(segment))
+                await _write(body, self._download.append, self._world)
+        except BaseExceptionGroup as several:
+            faults, others = several.split(Fault)
+            if others is not None or faults is None:
+                raise
+            raise Fault("; ".join(dict.fromkeys(map(str, faults.exceptions)))) from None
+        await self._world.blocking(self._download.absorb)
+
+    async def _segment(self, segment: Segment, total: int, known: Checkpoint) -> None:
+        """Get one segment into its own file, trying again as often as a file is tried. ``Fault`` when it cannot be had."""
+        world = self._world
+        file = await world.blocking(SegmentFile, self._download.segment(segment.start))
+        try:
+            for failure in range(1, world.how.attempts + 1):
+                now = Segment(segment.start, segment.end, file.size)
+                if now.have >= segment.end - segment.start:
+                    return
+                try:
+                    await self._ask_segment(now, total, known, file)
+                except Fault as fault:
+                    if failure == world.how.attempts or not fault.retryable:
+                        raise
+                    await self._wait(fault.why, resume.backoff(world.how.base_delay, failure))
+        finally:
+            await world.blocking(file.close)
+
+    async def _ask_segment(self, segment: Segment, total: int, known: Checkpoint, file: SegmentFile) -> None:
+        asked = Ask(segment.start + segment.have, known.etag or known.last_modified, segment.end - 1)
+        url, hops, guarded = self._address(), 0, False
+        while True:
+            async with self._open(url, asked, hops, guarded) as opened:
+                if resume.fits(segment, total, known, opened.answer):
+                    limited = self._limited(opened.chunks(), segment.end, asked.start or 0, segment.end)
+                    async with aclosing(limited) as body:
+                        await _write(body, file.append, self._world)
+                    if file.size < segment.end - segment.start:
+                        raise Fault("a range was cut")
+                    return
+                step = resume.judge(asked, Part(asked.start or 0), opened.answer, self._world.clock.now())
+            if isinstance(step, Hop):
+                guarded = guarded or (hops == 0 and not self._wanted.allow_private and await self._world.http.is_public(url))
+                url, hops = step.url, hops + 1
+            elif isinstance(step, Again) and not step.plain and not step.bare:
+                raise Fault(step.why)
+            else:
+                self._parallel = False
+                raise Fault("the server does not serve several ranges of this file: going on with one connection", retryable=False)
+
+    async def _limited(
+        self, chunks: AsyncGenerator[bytes, None], limit: int | None, size: int, end: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The body with an eye on its length: it stops at ``end``, and ``_TooLong`` says that it goes on behind ``limit``."""
         async for chunk in chunks:
+            if end is not None and size + len(chunk) >= end:
+                chunk, limit = chunk[: end - size], None
             if self._world.throttle is not None:
                 await self._world.throttle(len(chunk))
             size += len(chunk)
             self._account.bytes += len(chunk)
             self._tell("bytes", len(chunk))
             yield chunk
+            if end is not None and size >= end:
+                return
             if limit is not None and size > limit:
                 raise _TooLong
 
@@ -309,6 +409,8 @@ class _Transfer:
         return hub_url(self._place, hub(self._world.environment)) if self._place.startswith("hf://") else self._place
 
     def _open(self, url: str, asked: Ask, hops: int, guarded: bool) -> AbstractAsyncContextManager[Opened]:
+        if objects.is_object(url):
+            return objects.get(url, asked, self._world.blocking, self._account.count)
         return self._world.http.get(url, asked.headers(), hops=hops, guarded=guarded, sent=self._account.count)
 
     async def _discard(self) -> None:
@@ -341,7 +443,7 @@ class _TooLong(Exception):
     """More bytes came than the file can have."""
 
 
-async def _write(chunks: AsyncGenerator[bytes, None], download: Download, world: World) -> None:
+async def _write(chunks: AsyncGenerator[bytes, None], append: Callable[[list[bytes]], None], world: World) -> None:
     """Write a body as it comes: one batch is written and hashed in a thread while the next gathers."""
     gathered: list[bytes] = []
     size = 0
@@ -353,14 +455,14 @@ async def _write(chunks: AsyncGenerator[bytes, None], download: Download, world:
             if size >= BATCH:
                 if writing is not None:
                     await asyncio.shield(writing)
-                writing = asyncio.get_running_loop().run_in_executor(world.writers, download.append, gathered)
+                writing = asyncio.get_running_loop().run_in_executor(world.writers, append, gathered)
                 gathered, size = [], 0
     finally:
         if writing is not None:
             await _settled(writing)
             writing.result()
         if gathered:
-            await world.blocking(download.append, gathered)
+            await world.blocking(append, gathered)
 
 
 async def _settled(future: "asyncio.Future[None]") -> None:
@@ -394,7 +496,11 @@ async def _copy(wanted: Wanted, downloads: Path, world: World) -> Got:
 
 def _copy_into(path: Path, download: Download, wanted: Wanted) -> str | None:
     if not path.is_file():
-        return "no such file: correct the path" if not path.exists() else "is no regular file: name a file, a folder with a slash at its end, or a glob"
+        return (
+            "no such file: correct the path"
+            if not path.exists()
+            else "is no regular file: name a file, a folder with a slash at its end, or a glob"
+        )
     download.open()
     download.discard()
     with path.open("rb") as f:

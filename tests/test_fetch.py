@@ -347,7 +347,14 @@ def test_parts_hold_at_most_part_docs_documents(server, tmp_path):
 def test_sources_from_config_fills_defaults_and_rejects_bad_entries():
     entry = {"id": "a", "url": "http://h/a", "sha256": "0" * 64, "license_spdx": "MIT"}
     assert sources_from_config({"sources": [entry]}) == [Source("a", "http://h/a", "0" * 64, "MIT", ("train", "eval"), "jsonl", "scrub")]
-    for change in ({"sha256": "0" * 63}, {"sha256": "A" * 64}, {"format": "xml"}, {"license_spdx": ""}, {"id": "../a"}, {"allowed_uses": ["sell"]}):
+    for change in (
+        {"sha256": "0" * 63},
+        {"sha256": "A" * 64},
+        {"format": "xml"},
+        {"license_spdx": ""},
+        {"id": "../a"},
+        {"allowed_uses": ["sell"]},
+    ):
         with pytest.raises(ValueError, match=re.escape(f"sources[0].{next(iter(change))}")):
             sources_from_config({"sources": [entry | change]})
     for name in entry:
@@ -420,7 +427,11 @@ def test_a_sixth_redirect_is_refused_and_five_are_followed(server, tmp_path):
 
 
 def test_one_failing_source_ends_no_other_in_fetch_all(server, tmp_path):
-    sources = [source(server.on("/a", reply(404)), id="a"), source(server.on("/b", served(TINY)), id="b"), source(server.on("/c", reply(503)), id="c")]
+    sources = [
+        source(server.on("/a", reply(404)), id="a"),
+        source(server.on("/b", served(TINY)), id="b"),
+        source(server.on("/c", reply(503)), id="c"),
+    ]
     outcomes = asyncio.run(fetch_all(sources, tmp_path, sleep=FakeSleep(), clock=FakeClock(), environment={}))
     assert [o.source.id for o in outcomes] == ["a", "b", "c"]
     assert [o.error and o.error.exit_code for o in outcomes] == [65, None, 75]
@@ -434,7 +445,7 @@ def test_a_cancel_is_answered_within_a_second_and_keeps_what_arrived(server, tmp
 
     async def cancelled():
         task = asyncio.create_task(fetch([s], tmp_path, environment={}))
-        while not (tmp_path / "downloads/tiny/a.jsonl.partial.json").exists():
+        while not (tmp_path / "downloads/tiny/a.jsonl.partial.json").exists() and not task.done():
             await asyncio.sleep(0.002)
         await asyncio.sleep(0.02)
         since = time.monotonic()

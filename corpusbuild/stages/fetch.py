@@ -6,17 +6,28 @@ from typing import Any
 
 import msgspec
 
-from corpusbuild import decompress, split
+from corpusbuild import decompress, split, tables, webarchive
 from corpusbuild.downloads import Stopped
 from corpusbuild.errors import SourceError
 from corpusbuild.model import Counts, Tally
 from corpusbuild.parts import MAX_PART_DOCS
 from corpusbuild.raw import FileReceipt, Writer
 from corpusbuild.sources import SPLIT_VERSION, Source, fetch_identity
-from corpusbuild.split import REASONS, RawDocument, Reject
+from corpusbuild.split import RawDocument, Reject
 from corpusbuild.stage import Job, Out, Stage, Task
 
 READ_BYTES = 1 << 20
+
+REASONS = {
+    **split.REASONS,
+    "not_csv": "has quotes that do not close or stand within a field",
+    "fields": "has fewer fields than there are columns",
+    "no_main_text": "is a page without a main text",
+}
+"""What each reason of a reject says, to follow the document's place."""
+
+NO_FAULT = frozenset({"no_main_text"})
+"""Rejects that are no fault of the file: they end no strict source and do not count towards ``max_bad``."""
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -62,15 +73,18 @@ def split_source(task: SplitSource, out: Out, stop: Callable[[], bool] = lambda:
 
 def documents_of(source: Source, path: Path, head: bytes) -> Iterator[RawDocument | Reject]:
     """The documents of one file of the source, streaming. ``ValueError`` when the file as a whole cannot be read; ``head`` are its first bytes."""
-    if source.format not in split.FORMATS:
-        raise ValueError(f"format {source.format} is not read")
+    if source.format == "parquet":
+        if decompress.compression_of(head) != "none":
+            raise ValueError("a compressed Parquet file is not read: unpack it and pin what is in it")
+        return tables.parquet_documents(path, text_field=source.text_field, id_field=source.id_field, keep=source.keep)
+    chunks = decompress.decompress(_read(path))
+    if source.format in ("csv", "tsv"):
+        tabs = source.format == "tsv"
+        return tables.csv_documents(chunks, tabs=tabs, text_field=source.text_field, id_field=source.id_field, keep=source.keep)
+    if source.format == "warc":
+        return webarchive.documents(chunks, id_field=source.id_field, keep=source.keep)
     return split.documents(
-        decompress.decompress(_read(path)),
-        source.format,
-        separator=source.separator,
-        text_field=source.text_field,
-        id_field=source.id_field,
-        keep=source.keep,
+        chunks, source.format, separator=source.separator, text_field=source.text_field, id_field=source.id_field, keep=source.keep
     )
 
 
@@ -86,8 +100,10 @@ def _add_file(source: Source, file: Verified, index: int, writer: Writer, stop: 
                 raise Stopped
             if isinstance(found, Reject):
                 rejected += 1
-                if source.on_bad == "stop":
-                    raise SourceError(source.id, f"{file.name}: {_unit(source)} {found.place} {REASONS.get(found.reason, found.reason)}{_HINT}")
+                if source.on_bad == "stop" and found.reason not in NO_FAULT:
+                    raise SourceError(
+                        source.id, f"{file.name}: {_unit(source)} {found.place} {REASONS[found.reason]}{_HINT}"
+                    )
             else:
                 kept += 1
             writer.add(found._replace(place=f"{file.within}{found.place}"), index, file.url)
@@ -100,10 +116,12 @@ def _add_file(source: Source, file: Verified, index: int, writer: Writer, stop: 
 
 
 def _check_share(source: Source, tally: Tally) -> None:
-    bad = sum(tally.rejected.values())
+    bad = sum(n for reason, n in tally.rejected.items() if reason not in NO_FAULT)
     if bad > source.max_bad * tally.docs_in:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(tally.rejected.items()))
-        raise SourceError(source.id, f"{bad} of {tally.docs_in} documents cannot be read ({reasons}), more than max_bad = {source.max_bad:g} allows")
+        raise SourceError(
+            source.id, f"{bad} of {tally.docs_in} documents cannot be read ({reasons}), more than max_bad = {source.max_bad:g} allows"
+        )
 
 
 def _unit(source: Source) -> str:
@@ -122,6 +140,6 @@ def build(job: Job) -> Counts:
     return {job.params.source.id: msgspec.convert(value["tally"], Tally)}
 
 
-_HINT = "; correct the file, or set on_bad = \"reject\" to leave such documents out"
+_HINT = '; correct the file, or set on_bad = "reject" to leave such documents out'
 
 STAGE = Stage("fetch", version=SPLIT_VERSION, build=build, names_output=fetch_identity)
