@@ -5,7 +5,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -172,6 +172,24 @@ async def fetch_all(
     return await run.all(together=False)
 
 
+@asynccontextmanager
+async def world_of(
+    how: How,
+    clock: Clock | None = None,
+    sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    progress: Callable[[Event], None] = lambda event: None,
+    environment: dict[str, str] | None = None,
+    concurrency: int = 8,
+) -> AsyncIterator[World]:
+    """What downloads act with: connections, threads, a clock, as long as the block lasts."""
+    environment = dict(os.environ) if environment is None else environment
+    agent = f"corpusbuild/{__version__}" + (f" ({how.contact})" if how.contact else "")
+    with ThreadPoolExecutor(min(32, concurrency + 2), "fetch") as threads:
+        async with Http(timeout=how.timeout, user_agent=agent, environment=environment, per_host=how.per_host) as http:
+            throttle = Throttle(how.rate, sleep) if how.rate else None
+            yield World(how, http, clock or SystemClock(), sleep, boot_id(), environment, threads, progress, throttle=throttle)
+
+
 class _Run:
     """One run over several sources: one loop, one semaphore, one ledger."""
 
@@ -196,7 +214,7 @@ class _Run:
                 raise ValueError(f"duplicate source id {id!r}")
         self.sources, self.dest, self.part_docs, self.how = sources, dest.absolute(), part_docs, how
         self.clock, self.sleep, self.tell = clock, sleep, progress
-        self.environment = dict(os.environ) if environment is None else environment
+        self.environment = environment
         self.room = asyncio.Semaphore(concurrency)
         self.splitting = asyncio.Semaphore(2)
         self.concurrency = concurrency
@@ -217,7 +235,7 @@ class _Run:
                 outcomes[index] = Outcome(source, error=error)
 
         try:
-            async with self._world() as world:
+            async with world_of(self.how, self.clock, self.sleep, self.tell, self.environment, self.concurrency) as world:
                 self.world = world
                 async with asyncio.TaskGroup() as group:
                     for index, source in enumerate(self.sources):
@@ -228,17 +246,6 @@ class _Run:
             fresh = [o.fetched for _, o in sorted(outcomes.items()) if o.fetched is not None and o.fetched.status == "fetched"]
             ledger.append_rows(path, [ledger_row(f) for f in fresh])
         return [outcomes[index] for index in range(len(self.sources))]
-
-    @asynccontextmanager
-    async def _world(self) -> Any:
-        contact = f" ({self.how.contact})" if self.how.contact else ""
-        agent = f"corpusbuild/{__version__}{contact}"
-        with ThreadPoolExecutor(min(32, self.concurrency + 2), "fetch") as threads:
-            async with Http(timeout=self.how.timeout, user_agent=agent, environment=self.environment, per_host=self.how.per_host) as http:
-                yield World(
-                    self.how, http, self.clock, self.sleep, boot_id(), self.environment, threads, self.tell,
-                    throttle=Throttle(self.how.rate, self.sleep) if self.how.rate else None,
-                )  # fmt: skip
 
     async def _source(self, source: Source, rows: Sequence[dict[str, Any]], end: Callable[[Fetched], None]) -> None:
         """Bring one source to its end and tell ``end`` what became of it, before anything can be cancelled in between."""

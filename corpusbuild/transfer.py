@@ -184,6 +184,26 @@ async def obtain(wanted: Wanted, downloads: Path, quarantine: Path, world: World
         await world.blocking(download.close)
 
 
+async def take_unpinned(wanted: Wanted, downloads: Path, world: World) -> Path:
+    """The one file that ``wanted`` names, whatever its digest: complete, and from one answer or from answers of one strong ETag. One that is
+    there is taken as it is."""
+    final = downloads / wanted.name
+    if await world.blocking(final.exists):
+        return final
+    download = Download(downloads, wanted.name, world.boot_id, world.stop)
+    try:
+        await world.blocking(download.open)
+        if world.how.offline:
+            raise SourceError(wanted.source, f"{wanted.name} is not here and offline was asked for: run again with a network", retryable=True)
+        outcome = await _Transfer(wanted, download, world, _Account(), wanted.places[0]).run(more_places=False)
+        if outcome is not None:
+            raise SourceError(wanted.source, f"{shown(wanted.places[0])}: {outcome.why}", isinstance(outcome, _Failed) and outcome.retryable)
+        await world.blocking(download.publish)
+        return final
+    finally:
+        await world.blocking(download.close)
+
+
 async def _from_some_place(wanted: Wanted, download: Download, quarantine: Path, world: World) -> Got:
     account = _Account()
     places = sorted(wanted.places, key=lambda place: world.demerits[_base(place)])
@@ -241,7 +261,7 @@ class _Transfer:
             plain = isinstance(step, Again) and step.plain
             bare = isinstance(step, Again) and step.bare
             if isinstance(step, Whole):
-                matches = d.digest() == self._wanted.sha256
+                matches = self._is_right()
                 match resume.verdict(matches=matches, whole_from_one_answer=d.whole, framed=self._framed, more_places=more_places):
                     case "publish":
                         return None
@@ -265,6 +285,13 @@ class _Transfer:
                     await self._wait(why, after)
                 case _:
                     self._count_progress(d.size)
+
+    def _is_right(self) -> bool:
+        """Whether the complete part is the pinned object; where nothing is pinned, whether its bytes are of one version."""
+        if self._wanted.sha256:
+            return self._download.digest() == self._wanted.sha256
+        checkpoint = self._download.checkpoint
+        return self._framed and (self._download.whole or (checkpoint is not None and checkpoint.etag is not None))
 
     async def _attempt(self, asked: Ask, part: Part) -> Step | None:
         """Ask once, follow redirects, take the body. None: bytes came, and more are wanted."""
