@@ -26,7 +26,6 @@ KINDS = ("email", "phone", "card", "ip", "key")
 PLACEHOLDERS = {kind: f"<{kind.upper()}>" for kind in KINDS}
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
-MAX_BUCKET = 64
 
 
 @dataclass
@@ -372,7 +371,7 @@ def near_dedup(documents: list[Document], params: dict[str, Any]) -> int:
     skipped = 0
     for members in buckets.values():
         for n, later in enumerate(members):
-            compared = members[:n] if len(members) <= MAX_BUCKET else members[: min(n, MAX_BUCKET)]
+            compared = members[: min(n, params.get("max_bucket", 64))]
             pairs.update((earlier, later) for earlier in compared)
             skipped += n - len(compared)
 

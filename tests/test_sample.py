@@ -1,4 +1,4 @@
-"""The sample corpus is what it is said to be, and every number of it is found a second time by the oracle, which shares no code with the package."""
+"""The sample corpus is what it is said to be, and the oracle, which shares no code with the package, agrees with the published examples."""
 
 import ast
 import json
@@ -6,13 +6,14 @@ import tomllib
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import oracle
 import pytest
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "configs"
 GOLDEN = json.loads((HERE / "golden" / "sample.json").read_text("utf-8"))
-"""To renew it after a change that was meant: ``python tests/oracle.py configs/sample.toml > tests/golden/sample.json``, and read the difference."""
+"""Renew it after a change that was meant, and read the difference: ``python tests/oracle.py configs/sample.toml > tests/golden/sample.json``."""
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +111,12 @@ def test_the_sample_is_small_and_every_file_is_pinned_and_credited() -> None:
     assert {path for path in folder if path.suffix not in (".py", ".pyc")} == {*files, CONFIGS / "sample" / "eval.jsonl"}
     assert sum(path.stat().st_size for path in folder) < 2_500_000
     assert 3_000_000 < sum(len(oracle.decompressed(path.read_bytes())) for path in files) < 6_000_000
+
+
+def test_the_token_files_hold_the_texts_end_to_end(sample: tuple[Path, str], answer: oracle.Answer) -> None:
+    for split in ("train", "val"):
+        path = sample[0] / "cache" / "tokens" / "bytes" / "sample" / f"{split}-00000.bin"
+        header = np.fromfile(path, "<i4", 256)
+        tokens = np.fromfile(path, "<u2", offset=1024)
+        assert header[:4].tolist() == [20240520, 1, len(tokens), 256]
+        assert tokens.astype(np.uint8).tobytes() == b"".join(d.final.encode() for d in answer.kept() if d.split == split)
