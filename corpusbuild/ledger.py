@@ -84,7 +84,9 @@ def _heal(path: Path, descriptor: int) -> int:
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     row = _parsed(line)
     if row is None:
-        raise IntegrityError(f"{path}: line {number} is not a row of the ledger: restore the file, or remove that line and fetch its source again")
+        raise IntegrityError(
+            f"{path}: line {number} is not a row of the ledger: restore the file, or remove that line and fetch its source again"
+        )
     return row
 
 

@@ -91,8 +91,11 @@ def _declared(environment: Mapping[str, str]) -> dict[str, object]:
 def _is_header(item: tuple[object, object]) -> bool:
     name, value = item
     return (
-        isinstance(name, str) and isinstance(value, str) and name.lower() not in _OURS
-        and bool(name) and not any(c in name + value for c in "\r\n\0")
+        isinstance(name, str)
+        and isinstance(value, str)
+        and name.lower() not in _OURS
+        and bool(name)
+        and not any(c in name + value for c in "\r\n\0")
     )
 
 

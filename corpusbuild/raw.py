@@ -100,7 +100,14 @@ class Writer:
         if isinstance(found, Reject):
             self.rejected[found.reason] = self.rejected.get(found.reason, 0) + 1
             self._rows.append(
-                {"source": self._source, "stage": "fetch", "rule": found.reason, "rules": [found.reason], "place": found.place, "file": file}
+                {
+                    "source": self._source,
+                    "stage": "fetch",
+                    "rule": found.reason,
+                    "rules": [found.reason],
+                    "place": found.place,
+                    "file": file,
+                }
             )
             return
         line = RawLine(f"{url}#{found.place}", self._fetched_at, self._license, found.text, found.id, found.meta)

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 
 from corpusbuild.errors import Cancelled
@@ -82,7 +82,7 @@ class Local(Executor):
                 self._lanes.append(lane)
                 self._idle += 1
                 lane.start()
-            self._changed.notify()
+            self._changed.notify_all()  # not one: it might be a cancel that waits, and not a lane
 
     def cancel(self, home: "SimpleQueue[tuple[Attempt, Reply]]") -> None:
         """Kills the jobs whose replies would go to ``home``, and returns when none of them runs."""
@@ -107,14 +107,15 @@ class Local(Executor):
             while (job := self._next()) is not None:
                 if worker is None or not worker.alive():
                     try:
+                        if worker:
+                            worker.end()
                         worker = _Worker()
                     except OSError as error:
                         self._finish(job, Reply("crash", message=f"no worker process could be started: {error}"))
                         continue
                 reply = worker.run(job)
-                if worker.worn(job, self._recycle):
+                if worker.worn(job, reply, self._recycle):
                     worker.end()
-                    worker = None
                 self._finish(job, reply)
         finally:
             if worker:
@@ -152,7 +153,11 @@ class _Session:
         self._pool.submit(_Job(attempt, self._home))
 
     def wait(self) -> list[tuple[Attempt, Reply]]:
-        ended = [self._home.get()]
+        try:
+            # With a timeout, since a signal that comes just before a wait without one would not be seen until it ends.
+            ended = [self._home.get(timeout=TICK)]
+        except Empty:
+            return []
         while not self._home.empty():
             ended.append(self._home.get())
         return ended
@@ -176,14 +181,17 @@ class _Worker:
         self._socket, theirs = socket.socketpair()
         with theirs:
             boot = BOOT.format(path=sys.path, channel=theirs.fileno(), parent=os.getpid())
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", boot], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=ONE_THREAD | os.environ
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", boot], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=ONE_THREAD | os.environ
+                )
+            except OSError:
+                self._socket.close()
+                raise
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._ready = False
         self._tasks = 0
-        self._held = 0
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -192,7 +200,6 @@ class _Worker:
         """Runs one attempt to its end, whatever that is. After any end but an answer the process is gone."""
         started = time.monotonic()
         self._tasks += 1
-        self._held = 0
         try:
             if not self._ready:
                 self._exchange(b"", job, START_SECONDS)
@@ -208,9 +215,12 @@ class _Worker:
         self.end()
         return reply._replace(seconds=time.monotonic() - started, where=f"{os.uname().nodename}:{self._process.pid}")
 
-    def worn(self, job: _Job, recycle: int) -> bool:
-        """Whether the process should be replaced: it is gone, has done its share, or its last task may have left too much in memory."""
-        return not self.alive() or self._tasks >= recycle or self._held > job.attempt.resources.memory // 2
+    def worn(self, job: _Job, reply: Reply, recycle: int) -> bool:
+        """Whether the process should be replaced: it is gone, has done its share, or its last task has left too much in memory."""
+        if not self.alive() or self._tasks >= recycle:
+            return True
+        # Tasks too short to be watched are too short to be worth a look.
+        return reply.seconds > TICK and memory.held(self._process.pid) > job.attempt.resources.memory // 2
 
     def end(self) -> None:
         """Hangs up, upon which an idle process ends by itself."""
@@ -252,9 +262,9 @@ class _Worker:
         if deadline is not None and time.monotonic() > deadline:
             raise _Ended("timeout", f"ran longer than {timeout:g} s")
         allowed = job.attempt.resources.memory
-        self._held = memory.held(self._process.pid)
-        if self._held > allowed:
-            raise _Ended("oom", f"held {self._held / 1e6:,.0f} MB of memory where {allowed / 1e6:,.0f} MB are allowed")
+        held = memory.held(self._process.pid)
+        if held > allowed:
+            raise _Ended("oom", f"held {held / 1e6:,.0f} MB of memory where {allowed / 1e6:,.0f} MB are allowed")
 
     def _death(self) -> _Ended:
         try:

@@ -7,8 +7,6 @@ from pathlib import Path, PurePosixPath
 SHARE = 0.8
 """The part of the machine's memory that tasks may hold together; the rest is for the driver, the system and its file cache."""
 
-CGROUPS = Path("/sys/fs/cgroup")
-
 
 def held(pid: int) -> int:
     """Bytes that a process holds and that the system cannot take back; 0 if it has ended or the system does not say.
@@ -26,28 +24,31 @@ def held(pid: int) -> int:
 def usable() -> int:
     """Bytes that all tasks may hold together: a share of the machine's memory, or of the control group's where that is less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(SHARE * min([machine, *_limits()]))
-
-
-def _limits() -> Iterator[int]:
-    """The limits of the control groups that this process is in, of either version of the interface."""
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = Path("/proc/self/cgroup").read_text()
     except OSError:
-        return
-    for group in groups:
+        groups = ""
+    return int(SHARE * min([machine, *limits(groups, Path("/sys/fs/cgroup"))]))
+
+
+def limits(groups: str, root: Path) -> Iterator[int]:
+    """The memory limits of control groups and of those they lie in, of both versions of the interface.
+
+    ``groups`` is what ``/proc/<pid>/cgroup`` says; ``root`` is where the groups are mounted.
+    """
+    for group in groups.splitlines():
         _, controllers, path = group.split(":", 2)
         if controllers == "":
-            root, file = CGROUPS, "memory.max"
+            top, file = root, "memory.max"
         elif "memory" in controllers.split(","):
-            root, file = CGROUPS / "memory", "memory.limit_in_bytes"
+            top, file = root / "memory", "memory.limit_in_bytes"
         else:
             continue
         inside = PurePosixPath(path).relative_to("/")
         for folder in (inside, *inside.parents):
             try:
-                limit = (root / folder / file).read_text().strip()
+                limit = (top / folder / file).read_text().strip()
             except OSError:
-                continue  # the group's own view may begin below this folder
+                continue  # a container sees its own group as the root, and not the folders above
             if limit.isdigit():
                 yield int(limit)
