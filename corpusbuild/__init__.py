@@ -1,3 +1,18 @@
 """Make for language-model training corpora: one content-addressed directory a step, and an answer for every document."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from corpusbuild.corpus import Corpus as Corpus
+    from corpusbuild.corpus import open as open
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """``corpusbuild.open`` and ``corpusbuild.Corpus``, imported when they are asked for: most that import the package read no corpus."""
+    if name in ("Corpus", "open"):
+        from corpusbuild import corpus
+
+        return getattr(corpus, name)
+    raise AttributeError(f"module 'corpusbuild' has no attribute {name!r}")

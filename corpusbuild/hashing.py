@@ -35,6 +35,11 @@ def config_sha256(config: Any) -> str:
     return hashlib.sha256(canonical(config)).hexdigest()
 
 
+def sums_line(data: bytes, name: str) -> bytes:
+    """The line by which ``sha256sum -c`` checks a file ``name`` that holds ``data``."""
+    return f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()
+
+
 def file_sha256(path: Path) -> str:
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from corpusbuild.durable import disk, replace_link, write_atomic
+from corpusbuild.errors import IntegrityError
+from corpusbuild.lock import differences, lock_of, lock_path, read_lock
 from corpusbuild.model import Counts, Key, Record
 from corpusbuild.plan import ORIGIN, Plan
 from corpusbuild.stage import Step
@@ -22,6 +24,8 @@ class StepRecord(Record):
     inputs: dict[str, tuple[str, ...]]
     """Role -> labels of the steps that fill it."""
     counts: Counts
+    follows: tuple[str, ...] = ()
+    """Labels of the steps that decided about these documents before: what they kept is what came in here."""
 
 
 class BuildRecord(Record):
@@ -51,7 +55,11 @@ def links(plan: Plan, store: Store) -> dict[Path, Path]:
 
 
 def publish(plan: Plan, store: Store) -> BuildRecord:
-    """Give the results of a finished plan their names, then record it. Every step must be in the store."""
+    """Give the results of a finished plan their names, then record it. Every step must be in the store.
+
+    ``IntegrityError`` when the build is locked and gave another result; its names then stand for what they stood for.
+    """
+    check_lock(plan, store)
     made = record(plan, store)
     path = record_path(store, plan.name)
     with disk(path):
@@ -71,7 +79,25 @@ def is_published(plan: Plan, store: Store) -> bool:
         and last.config_sha256 == plan.loaded.sha256
         and [(s.label, s.key) for s in last.steps] == [(s.label, s.key) for s in plan.steps]
         and all(name.is_symlink() and name.resolve() == entry.resolve() for name, entry in links(plan, store).items())
+        and _keeps_lock(plan, store)
     )
+
+
+def check_lock(plan: Plan, store: Store) -> None:
+    """Refuse a finished plan that its lock does not allow: ``IntegrityError`` says what differs."""
+    path = lock_path(plan.loaded.path)
+    locked = read_lock(path)
+    if locked is None:
+        return
+    given = lock_of(plan, store)
+    found = differences(locked, given)
+    if found:
+        more = f"; and {len(found) - 4} more" if len(found) > 4 else ""
+        rows = " (the rows are the same, so other versions of the libraries wrote them)" if locked.rows_blake3 == given.rows_blake3 else ""
+        raise IntegrityError(
+            f"build:{plan.name} gives another result than {path} allows: {'; '.join(found[:4])}{more}{rows}. "
+            f"What was published stays. If this result is wanted: doit lock {plan.name}, then doit build:{plan.name}"
+        )
 
 
 def record(plan: Plan, store: Store) -> BuildRecord:
@@ -93,6 +119,7 @@ def record(plan: Plan, store: Store) -> BuildRecord:
                 key=step.key,
                 params=decides(step),
                 inputs={role: tuple(s.label for s in by) for role, by in step.inputs.items()},
+                follows=tuple(s.label for s in step.follows),
                 counts=store.contents(step.stage.name, step.key).counts,
             )
             for step in plan.steps
@@ -110,6 +137,14 @@ def read_record(store: Store, name: str) -> BuildRecord | None:
         return msgspec.json.decode(record_path(store, name).read_bytes(), type=BuildRecord)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
+
+
+def _keeps_lock(plan: Plan, store: Store) -> bool:
+    try:
+        check_lock(plan, store)
+    except IntegrityError:
+        return False  # publishing tells it
+    return True
 
 
 def decides(step: Step) -> Any:

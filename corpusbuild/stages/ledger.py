@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from corpusbuild import datasheet, licenses
 from corpusbuild.errors import LicenseError
-from corpusbuild.hashing import file_sha256
+from corpusbuild.hashing import file_sha256, sums_line
 from corpusbuild.model import Counts, Record, Tally, total
 from corpusbuild.stage import Job, Out, Stage, Task
-from corpusbuild.stages.shard import MANIFEST
+from corpusbuild.stages.shard import MANIFEST, MANIFEST_SHA256
 
 
 class LedgerSource(Record):
@@ -68,7 +68,9 @@ def build(job: Job) -> Counts:
         job.put(name, data)
     manifest["files"] = [{"name": name, "sha256": datasheet.sha256_hex(data), "bytes": len(data)} for name, data in sorted(papers.items())]
     manifest["key"] = job.key
-    job.put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    job.put(MANIFEST, data)
+    job.put(MANIFEST_SHA256, sums_line(data, MANIFEST))
     return {name: Tally(docs_in=t.kept, kept=t.kept, also=t.also) for name, t in shards.contents.counts.items()}
 
 
@@ -134,4 +136,4 @@ def _kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["kept"]]
 
 
-STAGE = Stage("ledger", version=1, build=build)
+STAGE = Stage("ledger", version=2, build=build)

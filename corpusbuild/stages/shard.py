@@ -22,6 +22,7 @@ from corpusbuild.stage import Input, Job, Out, Stage, Task
 from corpusbuild.text import effective, split_of
 
 MANIFEST = "_MANIFEST.json"
+MANIFEST_SHA256 = f"{MANIFEST}.sha256"
 
 SHARD = pa.schema(
     [

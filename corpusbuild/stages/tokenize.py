@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 
 from corpusbuild import binfile
 from corpusbuild.errors import ConfigError
-from corpusbuild.hashing import file_sha256
+from corpusbuild.hashing import file_sha256, sums_line
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.stage import Job, Out, Stage, Task
-from corpusbuild.stages.shard import MANIFEST
+from corpusbuild.stages.shard import MANIFEST, MANIFEST_SHA256
 from corpusbuild.tokenizer import open_tokenizer
 
 SPLITS = ("train", "val")
@@ -88,7 +88,8 @@ def build(job: Job) -> Counts:
                 Assemble(name=f"{split}-{i:05d}", split=split, pieces=tuple(pieces), scratch=str(job.scratch), vocab_size=vocab_size)
             )
     written = job.map(assemble, files)
-    job.map(write_index, [Index(name="index", files=tuple((f"{f.name}.bin", f.split, f.pieces) for f in files), scratch=str(job.scratch))])
+    index = Index(name="index", files=tuple((f"{f.name}.bin", f.split, f.pieces) for f in files), scratch=str(job.scratch))
+    (index_sha256,) = job.map(write_index, [index])
     manifest = {
         "tokenizer_id": params.id,
         "tokenizer_sha256": params.sha256,
@@ -101,9 +102,12 @@ def build(job: Job) -> Counts:
             {"name": f"{f.name}.bin", "split": f.split, "n_tokens": w["n_tokens"], "n_docs": w["n_docs"], "sha256": w["sha256"]}
             for f, w in zip(files, written, strict=True)
         ],
+        "index": {"name": "index.parquet", "sha256": index_sha256},
         "key": job.key,
     }
-    job.put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    job.put(MANIFEST, data)
+    job.put(MANIFEST_SHA256, sums_line(data, MANIFEST))
     counts = {source: Tally() for source in corpus.contents.counts}
     for value in encoded:
         counts = add_counts([counts, {name: Tally(**t) for name, t in value.items()}])
@@ -189,7 +193,8 @@ def copy(source: BinaryIO, sink: BinaryIO, n: int) -> None:
 
 
 def write_index(task: Index, out: Out) -> Any:
-    with pq.ParquetWriter(out.path(".parquet"), INDEX, compression="zstd") as writer:
+    path = out.path(".parquet")
+    with pq.ParquetWriter(path, INDEX, compression="zstd") as writer:
         for file, split, pieces in task.files:
             start = 0
             for piece in pieces:
@@ -213,7 +218,7 @@ def write_index(task: Index, out: Out) -> Any:
                     )
                 )
                 start += piece.ids
-    return None
+    return file_sha256(path)
 
 
-STAGE = Stage("tokenize", version=1, build=build, names_output=lambda params: msgspec.to_builtins(params) | {"path": None})
+STAGE = Stage("tokenize", version=2, build=build, names_output=lambda params: msgspec.to_builtins(params) | {"path": None})
