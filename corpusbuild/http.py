@@ -201,7 +201,7 @@ def _fault(error: BaseException, timeout: float) -> Fault:
     if any(isinstance(e, _PrivateAddress) for e in why):
         return Fault("the redirect leads from a public to a private address; allow_private = true allows it", retryable=False)
     if any(isinstance(e, ssl.SSLCertVerificationError | aiohttp.ClientConnectorCertificateError) for e in why):
-        said = next((e.verify_message for e in why if isinstance(e, ssl.SSLCertVerificationError)), "")
+        said = next((m for e in why if (m := getattr(e, "verify_message", ""))), "no reason given")
         return Fault(f"the server's certificate is not trusted ({said}); SSL_CERT_FILE names own authorities", retryable=False)
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return Fault(f"the proxy answers {error.status}", retryable=error.status in (408, 429, 500, 502, 503, 504))
