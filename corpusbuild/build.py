@@ -10,7 +10,7 @@ import msgspec
 from corpusbuild.errors import StageError
 from corpusbuild.executors import open_executor
 from corpusbuild.executors.base import Executor, Policy, Resources
-from corpusbuild.model import Contents, Counts, total
+from corpusbuild.model import Contents, Counts
 from corpusbuild.stage import Input, Job, Mapper, Out, Step, Task
 from corpusbuild.staging import Staging, perform
 from corpusbuild.store import Store
@@ -58,7 +58,7 @@ def realise(step: Step, shop: Workshop) -> Contents:
             memory=memory,
         )
         counts = stage.build(job)
-        check_counts(step.label, counts, [_contents(store, s).counts for s in step.follows])
+        check_counts(step.label, counts, [store.contents(s.stage.name, s.key).counts for s in step.follows])
         return store.commit(staging, stage.name, step.key, stage.version, step.label, counts)
 
 
@@ -85,16 +85,7 @@ def _sum(tally: Any) -> str:
 
 
 def _input(store: Store, step: Step) -> Input:
-    store.check(step.stage.name, step.key)
-    return Input(store.path(step.stage.name, step.key), step.source, _contents(store, step))
-
-
-def _contents(store: Store, step: Step) -> Contents:
-    """The contents page of a step. Raw documents may have been fetched under another source's id: the same bytes have one key."""
-    contents = store.contents(step.stage.name, step.key)
-    if step.stage.name == "fetch":
-        return msgspec.structs.replace(contents, counts={step.source: total(list(contents.counts.values()))})
-    return contents
+    return Input(store.path(step.stage.name, step.key), step.source, store.check(step.stage.name, step.key))
 
 
 def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper:

@@ -7,6 +7,7 @@ from corpusbuild.model import Contents, Tally, total
 from corpusbuild.progress import size
 from corpusbuild.publish import BuildRecord, StepRecord
 from corpusbuild.quality import RULES
+from corpusbuild.undo import Undone
 
 DECIDING = ("filter", "decontaminate", "scrub", "exact_dedup", "near_dedup")
 
@@ -66,6 +67,23 @@ def summary(record: BuildRecord, cache: Path) -> str:
         f"      change a value in configs/{record.name}.toml and run doit build:{record.name}: only what it touches runs.",
     ]
     return "\n".join(lines)
+
+
+def undone_lines(undone: Undone, cancelled: bool) -> list[str]:
+    """What an undo did, in three lines: what is gone, what stands, what a rerun reuses.
+
+    >>> print("\\n".join(undone_lines(Undone(build="a", stages=("shard",), bytes=2_000_000, restored=False), True)))
+    a: cancelled; undone: shard, 2.0 MB
+    a: no corpus or tokens stand under its names, as before this run
+    a: kept: downloads, raw documents, filtered documents, decisions and signatures; doit build:a goes on from there
+    """
+    what = f"undone: {', '.join(undone.stages) or 'nothing but what was begun'}, {size(undone.bytes)}"
+    stands = "the corpus and tokens of its last build stand again" if undone.restored else "no corpus or tokens stand under its names"
+    return [
+        f"{undone.build}: {'cancelled' if cancelled else 'failed for good'}; {what}",
+        f"{undone.build}: {stands}, as before this run",
+        f"{undone.build}: kept: downloads, raw documents, filtered documents, decisions and signatures; doit build:{undone.build} goes on from there",
+    ]
 
 
 def _tally(record: BuildRecord, label: str, source: str) -> Tally:

@@ -111,6 +111,32 @@ class Store:
         return contents
 
 
+    def discard(self, stage: str, key: Key) -> int:
+        """Remove an entry and give the bytes freed. It is gone from its key in one step; hard links elsewhere stay."""
+        entry = self.path(stage, key)
+        trash = self.root / "staging" / f"trash-{key}-{owner_token()}"
+        with disk(entry):
+            trash.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(entry, trash)
+            fsync_dir(entry.parent)
+            return _remove(trash)
+
+    def discard_staged(self, key: Key, owner: str) -> int:
+        """Remove what one owner has staged for a key and give the bytes freed."""
+        home = self.root / "staging" / key / owner
+        with disk(home):
+            freed = _remove(home) if home.exists() else 0
+            with suppress(OSError):  # other owners' directories may stand beside it
+                home.parent.rmdir()
+        return freed
+
+
+def _remove(directory: Path) -> int:
+    size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    shutil.rmtree(directory)
+    return size
+
+
 def _flock(fd: int, waiting: Callable[[], None]) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

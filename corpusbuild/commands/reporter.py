@@ -12,7 +12,7 @@ class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
     desc = "one line a step that was built"
 
     def initialize(self, tasks: dict[str, Any], selected_tasks: list[str]) -> None:
-        """Tell the session which sources the run needs, so that they are fetched together."""
+        """Tell the session which builds the run works on, and which sources it needs, so that they are fetched together."""
         session = current()
         needed, waiting = set(), list(selected_tasks)
         while waiting:
@@ -20,6 +20,10 @@ class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
             if name not in needed:
                 needed.add(name)
                 waiting.extend(tasks[name].task_dep)
+        for build in session.project.builds.values():
+            mine = any(name == f"build:{build.name}" or name.startswith(f"build:{build.name}:") for name in needed)
+            if mine and build.problem is None and not session.is_published(build):
+                session.begin(build)
         session.wanted[:] = [
             step
             for source, step in session.project.sources.items()

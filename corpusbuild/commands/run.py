@@ -6,11 +6,16 @@ from typing import Any
 from doit.cmd_run import Run as DoitRun
 from doit.exceptions import InvalidCommand
 
+from corpusbuild import report
 from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail, unknown
 from corpusbuild.commands.list import show
 from corpusbuild.commands.session import Session
 from corpusbuild.durable import disk
-from corpusbuild.errors import DiskError
+from corpusbuild.errors import CANCELLED, DiskError
+from corpusbuild.undo import finish_pending
+
+BUG = 1
+"""The exit code of a traceback."""
 
 FETCHING: tuple[dict[str, Any], ...] = (
     {"name": "offline", "long": "offline", "type": bool, "default": False, "help": "make no request; say what is missing"},
@@ -38,13 +43,37 @@ class Run(Ours, DoitRun):  # type: ignore[misc]  # doit has no types
             with disk(root):
                 root.mkdir(parents=True, exist_ok=True)
             params["continue"] = True  # a source that fails must not keep the others from telling their outcome
+            finish_earlier(session)
             with cancelled_by_sigterm():
-                code: int = super().execute(params, args)
+                try:
+                    code: int = super().execute(params, args)
+                except KeyboardInterrupt:
+                    return cancel(session)
+                session.finish()
             for error in session.failures:
                 fail(str(error), error.exit_code)
             if not session.failures and code == 0 and not session.built:
                 session.say(f"{' '.join(args)}: nothing to be done")
-            return session.exit_code() or code
+            return session.exit_code() or (BUG if code else 0)
+
+
+def cancel(session: Session) -> int:
+    """Stop the workers and undo. What has begun is finished: another Ctrl-C does not leave it half done."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    session.close()
+    if session.running:
+        session.finish(cancelled=True)
+    else:
+        session.say("cancelled; what had arrived is kept, and the next run goes on from there")
+    return CANCELLED
+
+
+def finish_earlier(session: Session) -> None:
+    """Finish what an undo that was itself interrupted left."""
+    for undone in finish_pending(session.project.store):
+        for line in report.undone_lines(undone, cancelled=True):
+            session.say(line)
 
 
 def refuse_unknown(session: Session, args: list[str]) -> None:

@@ -15,15 +15,27 @@ from corpusbuild import report
 from corpusbuild.build import Workshop, realise
 from corpusbuild.config import Run
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, SourceError
+from corpusbuild.journal import Journal
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import is_published, publish
 from corpusbuild.stage import Step
+from corpusbuild.undo import Undo
 
 if TYPE_CHECKING:
     from corpusbuild.fetch import Fetched
     from corpusbuild.progress import Event
 
 PROGRESS_SECONDS = 3.0
+
+
+@dataclass
+class Running:
+    """One build in this run."""
+
+    undo: Undo
+    journal: Journal
+    codes: list[int] = field(default_factory=list)
+    """Exit codes of what failed in it, fetching apart: that makes nothing of the build's own."""
 
 
 @dataclass
@@ -36,6 +48,8 @@ class Session:
     """Labels of the steps that this run built."""
     wanted: list[Step] = field(default_factory=list)
     """The stale fetch steps that the run needs, which are then fetched together."""
+    running: dict[str, "Running"] = field(default_factory=dict)
+    """The builds that this run works on, by name."""
     _fetched: dict[str, SourceError | None] | None = None
     _shop: Workshop | None = None
 
@@ -75,11 +89,21 @@ class Session:
         entry = store.path("fetch", step.key).resolve()
         return store.has("fetch", step.key) and any(link.resolve() == entry for link in (store.root / "raw" / step.source).glob("*"))
 
+    def begin(self, build: Build) -> None:
+        """Take up a build in this run: open its journal and the page that an undo would read."""
+        assert build.plan is not None
+        store = self.project.store
+        options = {k: v for k, v in vars(self.options).items() if v} | {"cache": str(store.root), "configs": str(self.options.configs)}
+        self.running[build.name] = Running(Undo(build.plan, store), Journal(build.plan, store, options))
+
     def realise(self, build: Build, step: Step) -> TaskFailed | None:
+        run = self.running[build.name]
         try:
-            realise(step, self._workshop(build))
+            run.undo.making(step.stage.name, step.key)
+            contents = realise(step, self._workshop(build))
         except CorpusError as error:
-            return self._failed(error)
+            return self._failed(error, run, step.label)
+        run.journal.built(step.label, contents)
         self._tell_built(step)
         return None
 
@@ -89,10 +113,12 @@ class Session:
 
     def publish(self, build: Build) -> TaskFailed | None:
         assert build.plan is not None
+        run = self.running[build.name]
         try:
+            run.undo.publishing()
             made = publish(build.plan, self.project.store)
         except CorpusError as error:
-            return self._failed(error)
+            return self._failed(error, run, "publish")
         self.say(report.summary(made, self.project.store.root))
         return None
 
@@ -103,6 +129,19 @@ class Session:
         """0, or what the failures say: 65 when any will not heal by itself, else 75."""
         codes = {error.exit_code for error in self.failures}
         return DATA if DATA in codes else TEMPORARY if codes else 0
+
+    def finish(self, cancelled: bool = False) -> None:
+        """End every build of this run: one that was cancelled, or failed for good, is undone from shard on; another is left as it is."""
+        for run in self.running.values():
+            if cancelled or DATA in run.codes:
+                undone = run.undo.undo()
+                run.journal.undone(undone.stages, undone.bytes)
+                for line in report.undone_lines(undone, cancelled):
+                    self.say(line)
+            else:
+                run.undo.done()
+            run.journal.end("cancelled" if cancelled else "failed" if run.codes else "built")
+        self.running.clear()
 
     def close(self) -> None:
         if self._shop is not None:
@@ -168,8 +207,11 @@ class Session:
         self.built.append(step.label)
         self.say(report.step_line(step.label, self.project.store.contents(step.stage.name, step.key)))
 
-    def _failed(self, error: CorpusError) -> TaskFailed:
+    def _failed(self, error: CorpusError, run: "Running | None" = None, label: str = "") -> TaskFailed:
         self.failures.append(error)
+        if run is not None:
+            run.codes.append(error.exit_code)
+            run.journal.failed(label, str(error), error.exit_code)
         return TaskFailed(str(error), report=False)
 
 
