@@ -110,7 +110,6 @@ class Store:
                 staging.home.parent.rmdir()
         return contents
 
-
     def discard(self, stage: str, key: Key) -> int:
         """Remove an entry and give the bytes freed. It is gone from its key in one step; hard links elsewhere stay."""
         entry = self.path(stage, key)
@@ -120,6 +119,26 @@ class Store:
             os.rename(entry, trash)
             fsync_dir(entry.parent)
             return _remove(trash)
+
+    @contextmanager
+    def try_lock(self, key: Key) -> Iterator[bool]:
+        """Hold ``key`` if nobody else does, and say whether that is so."""
+        path = self.root / "staging" / f"{key}.lock"
+        with disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = path.open("a+")
+        with handle:
+            try:
+                fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    def discard_folder(self, folder: Path) -> int:
+        """Remove a folder of the cache that is no entry, and give the bytes freed."""
+        with disk(folder):
+            return _remove(folder)
 
     def discard_staged(self, key: Key, owner: str) -> int:
         """Remove what one owner has staged for a key and give the bytes freed."""

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from doit.doit_cmd import DoitMain
+
 ROOT = Path(__file__).parent.parent
 NOUNS = (
     "boat island sail engine morning wind water lighthouse child harbour bell woman basket bread wall church village road winter river bridge "
@@ -79,6 +81,18 @@ def doit(folder, *args, env=None, timeout=120):
         timeout=timeout,
         check=False,
     )
+
+
+def doit_here(folder, *args):
+    """Run ``doit`` in a project within this process, so that a test can put a fault into it; gives the exit code."""
+    before = os.getcwd()
+    os.chdir(folder)
+    sys.modules.pop("dodo", None)
+    try:
+        return DoitMain().run(list(args))
+    finally:
+        os.chdir(before)
+        sys.modules.pop("dodo", None)
 
 
 def tree(folder, skip=()):

@@ -25,7 +25,7 @@ LAYERS = [
         "stages",
         {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "sign", "exact_dedup", "near_dedup", "shard", "ledger", "tokenize")},
     ),
-    ("wiring", {"fetch", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "undo", "journal"}),
+    ("wiring", {"fetch", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "undo", "journal", "reach"}),
     ("commands", {"commands", "__main__"}),
 ]  # fmt: skip
 ONLY_IN = {

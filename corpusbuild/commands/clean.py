@@ -1,6 +1,5 @@
 """``doit clean [BUILD ...]``: remove what interrupted builds left; for a build that is named, its published corpus and tokens too."""
 
-import fcntl
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import Any
 from doit.cmd_base import DoitCmdBase
 
 from corpusbuild.commands.base import OPTIONS, Ours, build_names
-from corpusbuild.commands.session import Session
+from corpusbuild.commands.session import Session, finish_earlier
 from corpusbuild.durable import disk
+from corpusbuild.model import Key
 from corpusbuild.publish import links, read_record, record_path
 from corpusbuild.staging import owner_is_alive
 
@@ -33,6 +33,7 @@ class Clean(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
 
     def execute(self, params: Any, args: list[str]) -> int:
         with self.open(params) as session:
+            finish_earlier(session)
             names = build_names(session, args) if args else []
             removed = list(_unfinished(session)) + [item for name in names for item in _published(session, name)]
             for what, paths in removed:
@@ -53,9 +54,12 @@ def _unfinished(session: Session) -> Iterator[tuple[str, list[Path]]]:
     labels = {s.key: f"{b.name}: {s.label}" for b in session.project.builds.values() if b.plan for s in b.plan.steps}
     for home in sorted(p for p in staging.glob("*") if p.is_dir()):
         dead = [owner for owner in sorted(home.iterdir()) if not owner_is_alive(owner.name)]
-        lock = staging / f"{home.name}.lock"
-        if dead and not _is_locked(lock):
-            yield f"unfinished {labels.get(home.name, home.name[:12])}", dead  # type: ignore[call-overload]  # a key is a name
+        if home.name.startswith("trash-"):
+            yield "what an earlier removal left", [home]
+            continue
+        with session.project.store.try_lock(Key(home.name)) as ours:
+            if dead and ours:
+                yield f"unfinished {labels.get(Key(home.name), home.name[:12])}", dead
 
 
 def _published(session: Session, name: str) -> Iterator[tuple[str, list[Path]]]:
@@ -79,17 +83,6 @@ def _published(session: Session, name: str) -> Iterator[tuple[str, list[Path]]]:
     ]
     if found:
         yield f"build:{name}, its corpus and tokens", found
-
-
-def _is_locked(lock: Path) -> bool:
-    if not lock.exists():
-        return False
-    with lock.open("a+") as handle:
-        try:
-            fcntl.flock(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _size(path: Path) -> int:

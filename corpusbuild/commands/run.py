@@ -6,13 +6,11 @@ from typing import Any
 from doit.cmd_run import Run as DoitRun
 from doit.exceptions import InvalidCommand
 
-from corpusbuild import report
 from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail, unknown
 from corpusbuild.commands.list import show
-from corpusbuild.commands.session import Session
+from corpusbuild.commands.session import Session, finish_earlier
 from corpusbuild.durable import disk
 from corpusbuild.errors import CANCELLED, DiskError
-from corpusbuild.undo import finish_pending
 
 BUG = 1
 """The exit code of a traceback."""
@@ -67,13 +65,6 @@ def cancel(session: Session) -> int:
     else:
         session.say("cancelled; what had arrived is kept, and the next run goes on from there")
     return CANCELLED
-
-
-def finish_earlier(session: Session) -> None:
-    """Finish what an undo that was itself interrupted left."""
-    for undone in finish_pending(session.project.store):
-        for line in report.undone_lines(undone, cancelled=True):
-            session.say(line)
 
 
 def refuse_unknown(session: Session, args: list[str]) -> None:

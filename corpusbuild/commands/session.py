@@ -19,7 +19,7 @@ from corpusbuild.journal import Journal
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import is_published, publish
 from corpusbuild.stage import Step
-from corpusbuild.undo import Undo
+from corpusbuild.undo import Undo, finish_pending
 
 if TYPE_CHECKING:
     from corpusbuild.fetch import Fetched
@@ -195,6 +195,11 @@ class Session:
         for step in steps:
             if failures[step.source] is None:
                 self._tell_built(step)
+                contents = self.project.store.contents(step.stage.name, step.key)
+                for name, running in self.running.items():
+                    plan = self.project.builds[name].plan
+                    if plan and any(s.key == step.key for s in plan.steps):
+                        running.journal.built(step.label, contents)
         return failures
 
     def _run_settings(self, step: Step) -> Run:
@@ -213,6 +218,13 @@ class Session:
             run.codes.append(error.exit_code)
             run.journal.failed(label, str(error), error.exit_code)
         return TaskFailed(str(error), report=False)
+
+
+def finish_earlier(session: Session) -> None:
+    """Finish what an undo that was itself interrupted left."""
+    for undone in finish_pending(session.project.store):
+        for line in report.undone_lines(undone, cancelled=True):
+            session.say(line)
 
 
 def _quarantined(fetched: "Fetched | None") -> SourceError | None:
