@@ -21,7 +21,7 @@ def roots(parents: Parents, of: NDArray[Any]) -> NDArray[Any]:
     >>> roots(parents, np.array([0, 3])).tolist()
     [0, 1]
     """
-    at = parents[of]
+    at: Parents = parents[of]
     while not np.array_equal(above := parents[at], at):
         at = above
     parents[of] = at

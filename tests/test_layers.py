@@ -17,7 +17,8 @@ LAYERS = [
     (
         "doors",
         {
-            "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "ledger",
+            "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
+            "webarchive", "child", "ledger",
             "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile",
         },
     ),
@@ -25,7 +26,7 @@ LAYERS = [
         "stages",
         {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "sign", "exact_dedup", "near_dedup", "shard", "ledger", "tokenize")},
     ),
-    ("wiring", {"fetch", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "undo", "journal", "reach"}),
+    ("wiring", {"fetch", "pin", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "undo", "journal", "reach"}),
     ("commands", {"commands", "__main__"}),
 ]  # fmt: skip
 ONLY_IN = {
