@@ -18,11 +18,13 @@ from corpusbuild.hashing import file_sha256
 from corpusbuild.model import Counts, Record, Tally, add_counts, total
 from corpusbuild.parts import part_of, read_arrow, read_rows, removed_rows
 from corpusbuild.placement import part_name_of
+from corpusbuild.rowdigest import row_digests, rows_digest
 from corpusbuild.stage import Input, Job, Out, Stage, Task
 from corpusbuild.text import effective, split_of
 
 MANIFEST = "_MANIFEST.json"
 MANIFEST_SHA256 = f"{MANIFEST}.sha256"
+DIGESTS = ".digests"  # of the rows of one shard, in scratch
 
 SHARD = pa.schema(
     [
@@ -141,31 +143,35 @@ def write_shard(task: Shard, out: Out) -> Any:
     schema = _schema(params)
     path = out.path(".parquet")
     tallies: dict[str, Tally] = {}
-    text_bytes, redactions, digest = 0, dict.fromkeys(pii.KINDS, 0), blake3()
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    text_bytes, redactions = 0, dict.fromkeys(pii.KINDS, 0)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer, out.scratch(DIGESTS).open("wb") as digests:
+
+        def end_group(rows: list[dict[str, Any]]) -> None:
+            table = pa.Table.from_pylist(rows, schema=schema)
+            writer.write_table(table, row_group_size=max(1, len(rows)))
+            digests.write(row_digests(table))
+
         group: list[dict[str, Any]] = []
         group_bytes = 0
         for row, (index, document, kinds) in enumerate(_documents(task.slices, params), start=task.first):
             n = len(document["text"].encode())
             if group and group_bytes + n > params.sharding.row_group_bytes:
-                writer.write_table(pa.Table.from_pylist(group, schema=schema), row_group_size=len(group))
+                end_group(group)
                 group, group_bytes = [], 0
             document["minhash_cluster"] = task.clusters.get(row, row)
             group.append(document)
             group_bytes += n
             text_bytes += n
-            digest.update(msgspec.json.encode([document["id"], document["sha256"].hex(), document["url"], document["split"]]))
             for kind in kinds:
                 redactions[kind] += 1
             source = params.sources[index].id
             one = Tally(docs_in=1, kept=1, also={"text_bytes": n, document["split"]: 1, **{k: kinds.count(k) for k in pii.KINDS}})
             tallies[source] = tallies.get(source, Tally()).plus(one)
-        writer.write_table(pa.Table.from_pylist(group, schema=schema), row_group_size=max(1, len(group)))
+        end_group(group)
     return {
         "sha256": file_sha256(path),
         "rows": sum(t.kept for t in tallies.values()),
         "text_bytes": text_bytes,
-        "rows_blake3": digest.hexdigest(),
         "pii": redactions,
         "sources": {name: {"docs_in": t.docs_in, "kept": t.kept, "also": t.also} for name, t in tallies.items()},
     }
@@ -325,23 +331,30 @@ def _refuse_emptied(job: Job, params: Params) -> None:
 
 
 def _manifest(job: Job, params: Params, tasks: list[Shard], values: list[Any], n_docs: int) -> bytes:
+    columns = _schema(params).names
+    files = [job.scratch / f"{t.name}{DIGESTS}" for t in tasks]
+
     def tally(role: str) -> Tally:
         return total([t for entry in job.inputs.get(role, ()) for t in entry.contents.counts.values()])
+
+    def digest_of(files: list[Path]) -> str:
+        return rows_digest(columns, (file.read_bytes() for file in files))
 
     manifest = {
         "dataset": params.dataset,
         "version": params.version,
         "n_docs": n_docs,
         "n_shards": len(tasks),
+        "rows_blake3": digest_of(files),
         "shards": [
             {
                 "name": f"{t.name}.parquet",
                 "sha256": v["sha256"],
                 "rows": v["rows"],
                 "text_bytes": v["text_bytes"],
-                "rows_blake3": v["rows_blake3"],
+                "rows_blake3": digest_of([file]),
             }
-            for t, v in zip(tasks, values, strict=True)
+            for t, v, file in zip(tasks, values, files, strict=True)
         ],
         "splits": {split: sum(t["also"].get(split, 0) for v in values for t in v["sources"].values()) for split in ("train", "val")},
         "filters": dict(sorted(tally("documents").dropped.items())),
@@ -352,10 +365,10 @@ def _manifest(job: Job, params: Params, tasks: list[Shard], values: list[Any], n
         }
         | params.dedup,
         "pii": {f"{kind}s": sum(v["pii"][kind] for v in values) for kind in pii.KINDS},
-        "ledger_ref": "LEDGER.jsonl",
+        "ledger_ref": "ledger.jsonl",
         "key": job.key,
     }
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
-STAGE = Stage("shard", version=1, build=build)
+STAGE = Stage("shard", version=2, build=build)
