@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from corpusbuild.http import Fault
@@ -52,7 +53,7 @@ async def get(
     headers = {"accept-ranges": "bytes"} | ({"etag": f'"{etag}"'} if etag else {})
 
     async def read(start: int, end: int) -> bytes:
-        data: bytes = await call(filesystem.cat_file, path, start, end)
+        data: bytes = await call(partial(filesystem.cat_file, path, start=start, end=end))
         return data
 
     unchanged = asked.if_range is None or asked.if_range == headers.get("etag")

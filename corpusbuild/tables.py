@@ -68,6 +68,8 @@ def parquet_documents(path: Path, *, text_field: str, id_field: str | None = Non
             for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted):
                 yield from _rows(batch, group, row, text_field, id_field, keep)
                 row += batch.num_rows
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"is no sound Parquet file ({str(error).splitlines()[0]})") from None
 

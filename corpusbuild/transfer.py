@@ -357,22 +357,25 @@ class _Transfer:
     async def _together(self, body: AsyncGenerator[bytes, None], plan: tuple[Segment, ...], total: int, known: Checkpoint) -> None:
         """Take the first segment from the body at hand and the others from requests of their own, then put them in line."""
         room = asyncio.Semaphore(self._world.how.connections - 1)
+        faults: list[Fault] = []
 
         async def other(segment: Segment) -> None:
             async with room:
-                await self._segment(segment, total, known)
+                try:
+                    await self._segment(segment, total, known)
+                except Fault as fault:
+                    faults.append(fault)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for segment in plan[1:]:
-                    group.create_task(other(segment))
+        async with asyncio.TaskGroup() as group:
+            for segment in plan[1:]:
+                group.create_task(other(segment))
+            try:
                 await _write(body, self._download.append, self._world)
-        except BaseExceptionGroup as several:
-            faults, others = several.split(Fault)
-            if others is not None or faults is None:
-                raise
-            raise Fault("; ".join(dict.fromkeys(map(str, faults.exceptions)))) from None
+            except Fault as fault:
+                faults.append(fault)
         await self._world.blocking(self._download.absorb)
+        if faults:
+            raise Fault(faults[0].why)
 
     async def _segment(self, segment: Segment, total: int, known: Checkpoint) -> None:
         """Get one segment into its own file, trying again as often as a file is tried. ``Fault`` when it cannot be had."""
