@@ -6,14 +6,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from corpusbuild import licenses, strict
+from corpusbuild import language, licenses, plugins, strict
 from corpusbuild.errors import ConfigError
 from corpusbuild.hashing import config_sha256, file_sha256
 from corpusbuild.model import Record
@@ -178,7 +177,11 @@ class Loaded:
     tokenizer_sha256: str
     doc_sep_id: int | None
     plugins: dict[str, str]
-    """``package.module:function`` -> sha256 of the module's file."""
+    """``package.module:function`` -> digest of its source."""
+    lid: str | None
+    """The trained identifier of languages with its version, where any source asks for it."""
+    project: str
+    """The folder that holds the configurations' folder."""
     policy: licenses.Policy
     revoked: tuple[str, ...]
     """Ids and digests that ``policy/revocations.toml`` takes back."""
@@ -210,7 +213,10 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
         filters.append(merged or FilterParams())
     protected, more = _protected(corpus, path.parent)
     problems += more
-    plugins, more = _plugins(filters)
+    project = path.resolve().parent.parent
+    found, more = _plugins(filters, project)
+    problems += more
+    lid, more = _lid(filters)
     problems += more
     tokenizer, more = _file(path.parent, corpus.tokenizer.path, "tokenizer.path")
     problems += more
@@ -233,7 +239,9 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
         else separator_beside(tokenizer)
         if tokenizer
         else None,
-        plugins=plugins,
+        plugins=found,
+        lid=lid,
+        project=str(project),
         policy=_policy(path.parent / "policy" / "licenses.toml"),
         revoked=_revocations(path.parent / "policy" / "revocations.toml"),
         limit=limit,
@@ -314,19 +322,24 @@ def _protected(corpus: Corpus, folder: Path) -> tuple[tuple[Protected, ...], lis
     return tuple(found), problems
 
 
-def _plugins(filters: list[FilterParams]) -> tuple[dict[str, str], list[str]]:
+def _plugins(filters: list[FilterParams], folder: Path) -> tuple[dict[str, str], list[str]]:
     found, problems = {}, []
-    for model in sorted({f.ppl.model for f in filters if f.ppl}):
-        module = model.split(":", 1)[0]
+    for name in sorted({name for limits in filters for name in limits.functions()}):
         try:
-            spec = find_spec(module)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None or spec.origin is None:
-            problems.append(f"filters.ppl.model: no module {module!r} can be imported; install it or put it on PYTHONPATH")
-        else:
-            found[model] = file_sha256(Path(spec.origin))
+            found[name] = plugins.digest(name, folder)
+        except ConfigError as error:
+            key = "rules" if any(name in limits.rules for limits in filters) else "ppl.model"
+            problems.append(f"filters.{key}: {error}")
     return found, problems
+
+
+def _lid(filters: list[FilterParams]) -> tuple[str | None, list[str]]:
+    if not any(limits.lang_model == "lid" for limits in filters):
+        return None, []
+    try:
+        return language.lid_version(), []
+    except ImportError:
+        return None, [f"filters.lang_model: lid needs {language.LID_PACKAGE}; install it with: pip install 'corpusbuild[lid]'"]
 
 
 def _file(folder: Path, name: str | None, key: str) -> tuple[Path | None, list[str]]:

@@ -1,7 +1,14 @@
-"""Which language a text is in, by a vote of common words."""
+"""Which language a text is in: by a vote of common words, or by a trained identifier."""
 
 import re
 from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+Model = Literal["vote", "lid"]
+
+LID_PACKAGE = "pycld2"
+"""The package that carries the trained identifier (``docs/decisions/language.md`` says why this one)."""
 
 _WORD = re.compile(r"[^\W\d_]+")  # runs of letters
 
@@ -42,3 +49,49 @@ def detect(text: str) -> tuple[str, float]:
         return "und", 0.0
     best = max(hits, key=hits.__getitem__)  # the first of equals, and they stand by name
     return best, hits[best] / total
+
+
+def identifier(model: Model) -> Callable[[str], tuple[str, float]]:
+    """The function from a normalised text to its language (two letters, or ``und``) and the confidence, 0 to 1. ``ImportError`` without the package."""
+    if model == "vote":
+        return detect
+    import pycld2  # here, for only who asks for it needs it
+
+    def identify(text: str) -> tuple[str, float]:
+        _, _, (best, *_) = pycld2.detect(_NO_TEXT.sub(" ", text), isPlainText=True)
+        return two_letters(best[1], best[2] / 100)
+
+    return identify
+
+
+def lid_version() -> str:
+    """What decides the trained identifier's answers, for the key. ``ImportError`` without the package.
+
+    >>> lid_version().partition(" ")[0]
+    'pycld2'
+    """
+    import importlib.metadata  # here, for planning seldom needs it and it takes its time
+
+    return f"{LID_PACKAGE} {importlib.metadata.version(LID_PACKAGE)}"
+
+
+def two_letters(code: str, conf: float) -> tuple[str, float]:
+    """An identifier's code as two letters of ISO 639-1, and ``("und", 0.0)`` for what has none.
+
+    >>> two_letters("zh-Hant", 0.9), two_letters("iw", 0.9), two_letters("ceb", 0.9), two_letters("un", 0.9)
+    (('zh', 0.9), ('he', 0.9), ('und', 0.0), ('und', 0.0))
+    """
+    letters = code.split("-")[0]
+    letters = _TODAY.get(letters, letters)
+    return (letters, conf) if len(letters) == 2 and letters not in ("un", "xx") and conf > 0 else ("und", 0.0)
+
+
+_TODAY = {"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "mo": "ro", "sh": "sr", "nb": "no", "nn": "no"}
+"""Codes that were withdrawn, and the written standards of Norwegian, of which the identifier tells only one."""
+
+_NO_TEXT = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(f"{chr(p << 16 | 0xFFFE)}{chr(p << 16 | 0xFFFF)}" for p in range(17))
+    + "]"
+)
+"""Code points that are never characters, which the identifier refuses."""

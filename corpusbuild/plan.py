@@ -90,8 +90,10 @@ def plan(loaded: Loaded) -> Plan:
         steps.append(raw[-1])
         filtering = filter.Params(
             source=source.id,
-            rules=rules if on.filter else None,
-            plugin_sha256=loaded.plugins.get(rules.ppl.model) if on.filter and rules.ppl else None,
+            limits=rules if on.filter else None,
+            lid=loaded.lid if on.filter and rules.lang_model == "lid" else None,
+            plugins={name: loaded.plugins[name] for name in rules.functions()} if on.filter else {},
+            folder=loaded.project,
             limit=loaded.limit,
             unicode=unicodedata.unidata_version,
         )
@@ -205,9 +207,11 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
             "max_chars": rules.max_chars,
             "langs": " ".join(rules.langs),
             "lang_min_conf": rules.lang_min_conf,
+            "lang_model": loaded.lid if rules.lang_model == "lid" else "stop-word vote",
             **msgspec.to_builtins(rules.gopher),
             "repetition_n": rules.repetition.n,
             "repetition_max_frac": rules.repetition.max_frac,
+            **({"rules": " ".join(rules.rules)} if rules.rules else {}),
         },
         "decontaminate": f"{corpus.decontam.ngram}-gram overlap with {len(loaded.protected)} protected files",
         "scrub": "per source, see the ledger",

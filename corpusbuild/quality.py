@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
+from corpusbuild.language import Model
 from corpusbuild.model import Record
 
 RULES = (
@@ -63,11 +64,15 @@ class Repetition(Record):
     max_frac: Share = 0.3
 
 
+Function = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$(?!\n)")]
+"""``package.module:function``."""
+
+
 class Ppl(Record):
     """At most ``max_ppl`` by the perplexity that ``model``, a function from text to number, gives."""
 
     max_ppl: Annotated[float, Meta(gt=0)]
-    model: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$(?!\n)")]
+    model: Function
 
 
 class FilterParams(Record):
@@ -77,26 +82,37 @@ class FilterParams(Record):
     max_chars: Count = 100_000
     langs: Annotated[tuple[Annotated[str, Meta(pattern=r"^[a-z]{2}$(?!\n)")], ...], Meta(min_length=1)] = ("en",)
     lang_min_conf: Share = 0.65
+    lang_model: Model = "vote"
+    """``vote`` counts stop words of seven languages; ``lid`` is a trained identifier of 160 (``pip install 'corpusbuild[lid]'``)."""
     gopher: Gopher = Gopher()
     repetition: Repetition = Repetition()
     ppl: Ppl | None = None
+    rules: tuple[Function, ...] = ()
+    """Rules of your own, judged after all others, in this order; ``corpusbuild.plugins`` says what they are."""
 
     def __post_init__(self) -> None:
         _ordered("min_chars", self.min_chars, "max_chars", self.max_chars)
+        for rule in self.rules:
+            if self.rules.count(rule) > 1:
+                raise ValueError(f"rules: {rule} is named twice")
+
+    def functions(self) -> list[str]:
+        """Every function that must be found elsewhere."""
+        return [*([self.ppl.model] if self.ppl else []), *self.rules]
 
 
 class Failure(NamedTuple):
-    """A rule that a document broke: what was measured, and the bound that it broke."""
+    """A rule that a document broke: what was measured, and the bound that it broke, where the rule has one."""
 
     rule: str
     value: float
-    threshold: float
+    threshold: float | None
 
 
 def failures(text: str, lang: str, conf: float, params: FilterParams, perplexity: Callable[[str], float] | None = None) -> list[Failure]:
     """Every rule that the normalised ``text`` fails, in the order of ``RULES``; empty when it is to be kept.
 
-    ``lang`` and ``conf`` are what :func:`corpusbuild.language.detect` says of it. A text in a language that is not wanted fails ``lang``
+    ``lang`` and ``conf`` are what an identifier of :mod:`corpusbuild.language` says of it. A text in a language that is not wanted fails ``lang``
     whatever its confidence. ``ValueError`` when ``params.ppl`` is set and there is no ``perplexity`` to measure with.
 
     >>> [f.rule for f in failures("Buy now. #deal #sale #wow ...", "en", 1.0, FilterParams(min_chars=1))]

@@ -117,7 +117,7 @@ def _place(reason: str) -> tuple[int, int]:
     """Where a reason is judged: stages in their order, and within filter its rules in theirs."""
     stage, rule = reason.split(".", 1)
     stages = ("fetch", *DECIDING)
-    return stages.index(stage), RULES.index(rule) if rule in RULES else -1
+    return stages.index(stage), RULES.index(rule) if rule in RULES else -1 if rule == "empty" else len(RULES)
 
 
 def _add(found: dict[str, dict[str, int]], step: StepRecord) -> None:

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusbuild.language import STOPWORDS, detect
+from corpusbuild.language import STOPWORDS, detect, identifier
+from corpusbuild.quality import FilterParams
 
 words = st.sampled_from([w for language in sorted(STOPWORDS) for w in sorted(STOPWORDS[language])] + ["xylophone", "42", "_the_"])
 
@@ -44,3 +45,37 @@ def test_confidence_is_a_share(text):
     language, confidence = detect(text)
     assert (confidence == 0.0) == (language == "und")
     assert 0 <= confidence <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "lang"),
+    [
+        ("All human beings are born free and equal in dignity and rights.", "en"),
+        ("Alle Menschen sind frei und gleich an Würde und Rechten geboren.", "de"),
+        ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια.", "el"),
+        ("כל בני האדם נולדו בני חורין ושווים בערכם ובזכויותיהם", "he"),  # told as iw
+        ("人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心", "zh"),
+        ("人人生而自由,在尊嚴及權利上均各平等。人各賦有理性良知", "zh"),  # told as zh-Hant
+        ("Alle er født frie og med samme menneskeverd og menneskerettigheter. De er utstyrt med fornuft og samvittighet.", "no"),
+        ("", "und"),
+        ("1234 5678", "und"),
+    ],
+)
+def test_the_trained_identifier(text, lang):
+    told, conf = identifier("lid")(text)
+    assert told == lang
+    assert (conf >= 0.9) is (lang != "und")
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(st.characters(codec=None), max_size=50))  # surrogates and noncharacters too
+def test_the_trained_identifier_tells_something_of_any_text(text):
+    language, confidence = identifier("lid")(text)
+    assert (confidence == 0.0) == (language == "und")
+    assert 0 <= confidence <= 1
+    assert len(language) == 2 or language == "und"
+
+
+def test_the_vote_is_the_default():
+    assert identifier("vote") is detect
+    assert FilterParams().lang_model == "vote"

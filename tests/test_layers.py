@@ -19,7 +19,7 @@ LAYERS = [
         {
             "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
             "webarchive", "ledger",
-            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile",
+            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "plugins",
         },
     ),
     (
@@ -33,6 +33,7 @@ ONLY_IN = {
     "doit": ("commands", "dodo"),
     "aiohttp": ("http",),
     "tokenizers": ("tokenizer",),
+    "pycld2": ("language",),
     "fcntl": ("store", "ledger", "downloads", "commands.clean"),
     "sqlite3": (),
 }

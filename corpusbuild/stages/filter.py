@@ -1,30 +1,36 @@
 """Filter: raw documents to normalised ones, and a decision for each one dropped."""
 
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from corpusbuild import language, quality, raw
-from corpusbuild.errors import ConfigError
+from corpusbuild import language, plugins, quality, raw
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.parts import DOCUMENTS, REMOVED, part_of, write_arrow, write_rows
 from corpusbuild.quality import FilterParams
 from corpusbuild.stage import Job, Out, Stage, Task
 from corpusbuild.text import normalize
 
+BATCH_DOCS, BATCH_CHARS = 1000, 1 << 22
+"""How many documents, and code points of them, are judged at once; one that is longer is judged alone."""
+
 
 class Params(Record):
-    """``rules`` is None where the stage is switched off: documents are normalised and all but the empty ones kept."""
+    """``limits`` is None where the stage is switched off: documents are normalised and all but the empty ones kept."""
 
     source: str
-    rules: FilterParams | None
+    limits: FilterParams | None
     unicode: str
     """The version of the Unicode tables, which decide what a letter is."""
-    plugin_sha256: str | None = None
-    """Digest of the file that ``ppl.model`` names, so that editing it reruns the stage."""
+    plugins: dict[str, str]
+    """Functions that ``limits`` names -> digest of their source, so that editing one reruns the stage."""
+    lid: str | None = None
+    """The trained identifier that tells the language, with its version."""
+    folder: str = ""
+    """The project's folder, where plug-ins are looked for first."""
     limit: int | None = None
     """Take only the first documents of the source."""
 
@@ -48,41 +54,27 @@ def build(job: Job) -> Counts:
 
 
 def filter_part(task: FilterPart, out: Out) -> Any:
-    source, rules = task.params.source, task.params.rules
-    perplexity = _load(rules.ppl.model) if rules and rules.ppl else None
+    params, limits = task.params, task.params.limits
+    judge = _Judge(params)
     kept: list[dict[str, Any]] = []
     removed: list[dict[str, Any]] = []
     dropped: dict[str, int] = {}
     bytes_in = bytes_out = 0
-    for k, document in enumerate(raw.read_part(Path(task.path), task.take), start=task.first):
-        text = normalize(document.text)
-        lang, conf = language.detect(text)
-        failures = quality.failures(text, lang, conf, rules, perplexity) if text and rules else []
-        if not text:
-            failures = [quality.Failure("empty", 0.0, 1.0)]
-        id = f"{source}:{document.id if document.id is not None else k}"
-        where = {"id": id, "place": document.place, "file": document.file}
-        bytes_in += len(document.text.encode())
-        if failures:
-            rule, value, threshold = failures[0]
-            dropped[rule] = dropped.get(rule, 0) + 1
-            removed.append(
-                where
-                | {
-                    "source": source,
-                    "stage": "filter",
-                    "rule": rule,
-                    "value": value,
-                    "threshold": threshold,
-                    "rules": [f.rule for f in failures],
-                }
-            )
-        else:
-            bytes_out += len(text.encode())
-            kept.append(where | {"text": text, "lang": lang, "lang_conf": conf, "meta": document.meta})
+    for documents in _batches(task):
+        bytes_in += sum(len(document.text.encode()) for _, document in documents)
+        for row, failures in judge([_row(params.source, k, document) for k, document in documents]):
+            where = {name: row[name] for name in ("id", "place", "file")}
+            if failures:
+                first = failures[0]
+                dropped[first.rule] = dropped.get(first.rule, 0) + 1
+                why = {"rule": first.rule, "value": first.value, "threshold": first.threshold, "rules": [f.rule for f in failures]}
+                removed.append(where | {"source": params.source, "stage": "filter"} | why)
+            else:
+                bytes_out += len(row["text"].encode())
+                kept.append(where | {name: row[name] for name in ("text", "lang", "lang_conf", "meta")})
     write_arrow(out.path(".docs.arrow"), pa.Table.from_pylist(kept, schema=DOCUMENTS))
     write_rows(out.path(".removed.parquet"), removed, REMOVED)
-    order = ["empty", *quality.RULES]
+    order = ["empty", *quality.RULES, *(limits.rules if limits else ())]
     return {
         "docs_in": task.take,
         "kept": len(kept),
@@ -91,17 +83,71 @@ def filter_part(task: FilterPart, out: Out) -> Any:
     }
 
 
+class _Judge:
+    """Tells the language of documents and every rule that each fails. Loads what that takes."""
+
+    def __init__(self, params: Params):
+        self._limits = limits = params.limits
+        self._identify = language.identifier(limits.lang_model if limits else "vote")
+        self._model = plugins.load(limits.ppl.model, params.folder) if limits and limits.ppl else None
+        self._rules = [(name, plugins.load(name, params.folder)) for name in (limits.rules if limits else ())]
+
+    def __call__(self, rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[quality.Failure]]]:
+        failures = [self._failures(row) for row in rows]
+        with_text = [i for i, row in enumerate(rows) if row["text"]]
+        for name, rule in self._rules:
+            for i, failure in zip(with_text, plugins.judge(name, rule, [rows[i] for i in with_text]), strict=True):
+                failures[i] += [failure] if failure else []
+        return zip(rows, failures, strict=True)
+
+    def _failures(self, row: dict[str, Any]) -> list[quality.Failure]:
+        text = row["text"]
+        row["lang"], row["lang_conf"] = self._identify(text)
+        if not text:
+            return [quality.Failure("empty", 0.0, 1.0)]
+        if self._limits is None:
+            return []
+        return quality.failures(text, row["lang"], row["lang_conf"], self._limits, self._perplexity(row["id"]))
+
+    def _perplexity(self, id: str) -> Callable[[str], float] | None:
+        if self._model is None or self._limits is None or self._limits.ppl is None:
+            return None
+        model, name = self._model, self._limits.ppl.model
+        return lambda text: plugins.measure(name, model, id, text)
+
+
+def _batches(task: FilterPart) -> Iterator[list[tuple[int, raw.RawRow]]]:
+    """The documents of a part with their numbers in the source, some at a time."""
+    held: list[tuple[int, raw.RawRow]] = []
+    chars = 0
+    for numbered in enumerate(raw.read_part(Path(task.path), task.take), start=task.first):
+        size = len(numbered[1].text)
+        if held and (len(held) == BATCH_DOCS or chars + size > BATCH_CHARS):
+            yield held
+            held, chars = [], 0
+        held.append(numbered)
+        chars += size
+    if held:
+        yield held
+
+
+def _row(source: str, k: int, document: raw.RawRow) -> dict[str, Any]:
+    return {
+        "id": f"{source}:{document.id if document.id is not None else k}",
+        "source_id": source,
+        "text": normalize(document.text),
+        "place": document.place,
+        "file": document.file,
+        "meta": document.meta,
+    }
+
+
 def _tally(value: dict[str, Any]) -> Tally:
     return Tally(**value)
 
 
-def _load(model: str) -> Callable[[str], float]:
-    module, _, name = model.partition(":")
-    try:
-        function: Callable[[str], float] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"filters.ppl.model: {model} cannot be loaded ({error}); name an importable package.module:function") from None
-    return function
+def _names_output(params: Params) -> object:
+    return {name: value for name, value in msgspec.to_builtins(params).items() if name != "folder"}
 
 
-STAGE = Stage("filter", version=1, build=build)
+STAGE = Stage("filter", version=1, build=build, names_output=_names_output)
