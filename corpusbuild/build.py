@@ -46,6 +46,7 @@ def realise(step: Step, shop: Workshop) -> Contents:
         return store.contents(stage.name, step.key)
     with store.lock(step.key, waiting=lambda who: shop.say(f"{step.label}: waiting for {who}, which is building it")) as staging:
         if store.has(stage.name, step.key):
+            store.discard_staged(step.key, staging.home.name)
             return store.contents(stage.name, step.key)
         memory = max(1, shop.memory // shop.workers)
         job = Job(

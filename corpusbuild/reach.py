@@ -10,7 +10,7 @@ import msgspec
 from corpusbuild.journal import runs
 from corpusbuild.model import Contents, Key
 from corpusbuild.project import Project
-from corpusbuild.store import CONTENTS
+from corpusbuild.staging import CONTENTS
 from corpusbuild.undo import in_use
 
 Entry = tuple[str, Key]

@@ -18,6 +18,9 @@ from corpusbuild.hashing import file_blake3
 from corpusbuild.model import File, Record
 from corpusbuild.stage import Out, Task
 
+CONTENTS = "contents.json"
+"""The contents page of an entry, written last."""
+
 
 class Done(Record):
     """What a finished task left: its value and its files, relative to the owner's directory."""
@@ -67,10 +70,10 @@ class Staging:
             write_atomic(self.out / name, data)
 
     def inventory(self) -> list[File]:
-        """Every file of ``out``, by name. Digests that tasks took when they wrote are not taken again."""
+        """Every file of ``out`` but the contents page, by name. Digests that tasks took when they wrote are not taken again."""
         known = {file.path: file for page in self.done.glob("*.json") for file in msgspec.json.decode(page.read_bytes(), type=Done).files}
         files = []
-        for path in sorted(self.out.iterdir()):
+        for path in sorted(p for p in self.out.iterdir() if p.name != CONTENTS):  # a killed commit may have left its page
             file = known.get(f"out/{path.name}") or File(path=path.name, size=path.stat().st_size, blake3=file_blake3(path))
             files.append(File(path=path.name, size=file.size, blake3=file.blake3))
         return files

@@ -17,9 +17,7 @@ from corpusbuild.durable import disk, fsync_dir, write_atomic
 from corpusbuild.errors import IntegrityError
 from corpusbuild.hashing import file_blake3
 from corpusbuild.model import Contents, Counts, Key
-from corpusbuild.staging import Staging, adopt, owner_is_alive, owner_token
-
-CONTENTS = "contents.json"
+from corpusbuild.staging import CONTENTS, Staging, adopt, owner_is_alive, owner_token
 
 
 class Store:
@@ -89,7 +87,11 @@ class Store:
                     adopt(other, staging)
                     if not owner_is_alive(other.name):
                         shutil.rmtree(other)
-            yield staging
+            try:
+                yield staging
+            finally:
+                if staging.home.exists() and not any(staging.done.iterdir()):  # nothing that a later attempt could take up
+                    self.discard_staged(key, staging.home.name)
 
     def commit(self, staging: Staging, stage: str, key: Key, version: int, label: str, counts: Counts) -> Contents:
         """Publish what was staged under its key, all or nothing. If somebody else has published the key meanwhile, theirs stands."""

@@ -80,7 +80,9 @@ class Undo:
 
     def done(self) -> None:
         """The run ended for this build with nothing to undo."""
-        _path(self._store, self._page).unlink(missing_ok=True)
+        path = _path(self._store, self._page)
+        with disk(path):
+            path.unlink(missing_ok=True)
 
     def undo(self) -> Undone:
         """Put everything back. Once this has begun it will be finished, if need be by another process."""
@@ -104,7 +106,8 @@ def finish_pending(store: Store) -> list[Undone]:
         if page.state == "undoing":
             finished.append(_undo(store, page))
         else:
-            _path(store, page).unlink(missing_ok=True)
+            with disk(store.root):
+                _path(store, page).unlink(missing_ok=True)
     return finished
 
 
@@ -129,6 +132,11 @@ def in_use(store: Store, without: Page | None = None) -> set[tuple[str, Key]]:
 
 
 def _undo(store: Store, page: Page) -> Undone:
+    with disk(store.root):
+        return _put_back(store, page)
+
+
+def _put_back(store: Store, page: Page) -> Undone:
     own = {store.path(stage, key).resolve() for stage, key in page.uses}
     for name, before in page.names.items():
         link = store.root / name

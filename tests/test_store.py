@@ -16,8 +16,8 @@ from corpusbuild.errors import IntegrityError, StageError
 from corpusbuild.hashing import key_digest
 from corpusbuild.model import Key, Record, Tally
 from corpusbuild.stage import Stage, Step, Task
-from corpusbuild.staging import Staging, owner_is_alive, owner_token
-from corpusbuild.store import CONTENTS, Store
+from corpusbuild.staging import CONTENTS, Staging, owner_is_alive, owner_token
+from corpusbuild.store import Store
 
 
 class Params(Record):

@@ -12,7 +12,8 @@ from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand, InvalidDodoFile, InvalidTask
 
 from corpusbuild.commands.session import Session, opened
-from corpusbuild.errors import CANCELLED, ConfigError, CorpusError
+from corpusbuild.durable import REMEDIES
+from corpusbuild.errors import CANCELLED, TEMPORARY, ConfigError, CorpusError
 from corpusbuild.project import Options, Project
 
 USAGE = 2
@@ -51,6 +52,10 @@ class Ours:
             return fail(str(error).strip(), USAGE)
         except CorpusError as error:
             return fail(str(error), error.exit_code)
+        except OSError as error:
+            if error.errno not in REMEDIES:
+                raise
+            return fail(f"{error.filename or 'the cache'}: {REMEDIES[error.errno]}", TEMPORARY)
         except KeyboardInterrupt:
             return fail("cancelled; what was finished is kept, and the next run goes on from there", CANCELLED)
 

@@ -1,6 +1,7 @@
 """``doit clean [BUILD ...]``: remove what interrupted builds left; for a build that is named, its published corpus and tokens too."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from doit.cmd_base import DoitCmdBase
 
 from corpusbuild.commands.base import OPTIONS, Ours, build_names
 from corpusbuild.commands.session import Session, finish_earlier
-from corpusbuild.durable import disk
+from corpusbuild.durable import TEMPORARY_PREFIX, disk
 from corpusbuild.model import Key
 from corpusbuild.publish import links, read_record, record_path
 from corpusbuild.staging import owner_is_alive
@@ -50,7 +51,11 @@ class Clean(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
 
 def _unfinished(session: Session) -> Iterator[tuple[str, list[Path]]]:
     """Staging directories that no running process works in, and their locks."""
-    staging = session.project.store.root / "staging"
+    root = session.project.store.root
+    staging = root / "staging"
+    torn = [p for folder in ("", "builds", "runs/active") for p in sorted((root / folder).glob(f"{TEMPORARY_PREFIX}*")) if _is_old(p)]
+    if torn:
+        yield "writes that were cut short", torn
     labels = {s.key: f"{b.name}: {s.label}" for b in session.project.builds.values() if b.plan for s in b.plan.steps}
     for home in sorted(p for p in staging.glob("*") if p.is_dir()):
         dead = [owner for owner in sorted(home.iterdir()) if not owner_is_alive(owner.name)]
@@ -83,6 +88,11 @@ def _published(session: Session, name: str) -> Iterator[tuple[str, list[Path]]]:
     ]
     if found:
         yield f"build:{name}, its corpus and tokens", found
+
+
+def _is_old(path: Path) -> bool:
+    """A write takes no minute: what is older belongs to no living process."""
+    return time.time() - path.stat().st_mtime > 60
 
 
 def _size(path: Path) -> int:

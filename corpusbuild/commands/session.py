@@ -14,6 +14,7 @@ from doit.exceptions import TaskFailed
 from corpusbuild import report
 from corpusbuild.build import Workshop, realise
 from corpusbuild.config import Run
+from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, SourceError
 from corpusbuild.journal import Journal
 from corpusbuild.project import Build, Options, Project, open_project
@@ -70,7 +71,8 @@ class Session:
             if (problem := self.problem_of(step)) is not None:
                 raise problem
             if self._fetched is None:
-                self._fetched = self._fetch_together(self.wanted or [step])
+                with disk(self.project.store.root):
+                    self._fetched = self._fetch_together(self.wanted or [step])
         except CorpusError as error:
             return self._failed(error)
         failed = self._fetched.get(step.source)
@@ -100,7 +102,8 @@ class Session:
         run = self.running[build.name]
         try:
             run.undo.making(step.stage.name, step.key)
-            contents = realise(step, self._workshop(build))
+            with disk(self.project.store.root):
+                contents = realise(step, self._workshop(build))
         except CorpusError as error:
             return self._failed(error, run, step.label)
         run.journal.built(step.label, contents)

@@ -50,7 +50,12 @@ def project(request, earlier, tmp_path):
 
 def published(folder):
     """What a reader sees of a project: the corpora, tokens and records by name."""
-    return {name: tree(path.resolve()) for pattern in ("corpus/*/*", "tokens/*/*") for path in (folder / "cache").glob(pattern) for name in [str(path.relative_to(folder))]}
+    return {
+        name: tree(path.resolve())
+        for pattern in ("corpus/*/*", "tokens/*/*")
+        for path in (folder / "cache").glob(pattern)
+        for name in [str(path.relative_to(folder))]
+    }
 
 
 def entries(folder, stages):
@@ -127,7 +132,9 @@ def test_a_final_failure_undoes_in_the_same_way(project, whole, monkeypatch, cap
 
 def test_a_failed_fetch_undoes_nothing_and_keeps_the_sources_that_arrived(project):
     path = project / "configs" / "tiny.toml"
-    path.write_text(path.read_text().replace('url = "stories.jsonl"', 'url = "http://127.0.0.1:9/stories.jsonl"') + "\n[run]\nattempts = 1\n")
+    path.write_text(
+        path.read_text().replace('url = "stories.jsonl"', 'url = "http://127.0.0.1:9/stories.jsonl"') + "\n[run]\nattempts = 1\n"
+    )
     for name in ("store/fetch", "downloads"):
         shutil.rmtree(project / "cache" / name, ignore_errors=True)
     before = published(project)
@@ -233,6 +240,8 @@ def test_a_signal_ends_the_process_its_workers_and_the_build(tmp_path, number):
     assert not list((tmp_path / "cache" / "staging").glob("*/*/out/shard-*"))
     assert json.loads((tmp_path / "cache" / "LEDGER.jsonl").read_text().splitlines()[0])["source_id"] == "stories"
     env["PYTHONPATH"] = str(ROOT)
-    again = subprocess.run([sys.executable, "-m", "doit", "build:tiny"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run(
+        [sys.executable, "-m", "doit", "build:tiny"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert again.returncode == 0, again.stderr
     assert [line.split()[0] for line in again.stdout.splitlines()[:3]] == ["shard", "ledger", "tokenize"]
