@@ -133,6 +133,8 @@ class Run(Record):
     """Downloads from one host at a time; 0 means no limit of its own."""
     rate: Annotated[float, Meta(ge=0)] = 0.0
     """Bytes a second for all downloads together; 0 means no limit."""
+    check_space: bool = True
+    """Whether a build that cannot fit on the disk is refused before it begins."""
     contact: str = ""
     """Sent in the User-Agent, so that a server's owner can reach you."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from doit.exceptions import TaskFailed
 
-from corpusbuild import report
+from corpusbuild import preflight, report
 from corpusbuild.build import Workshop, realise
 from corpusbuild.config import Run
 from corpusbuild.durable import disk
@@ -95,6 +95,8 @@ class Session:
         """Take up a build in this run: open its journal and the page that an undo would read."""
         assert build.plan is not None
         store = self.project.store
+        if build.plan.loaded.corpus.run.check_space:
+            preflight.check(build.plan, store)
         options = {k: v for k, v in vars(self.options).items() if v} | {"cache": str(store.root), "configs": str(self.options.configs)}
         self.running[build.name] = Running(Undo(build.plan, store), Journal(build.plan, store, options))
 
