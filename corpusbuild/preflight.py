@@ -38,7 +38,7 @@ def needed(plan: Plan, store: Store) -> dict[str, int]:
     unfiltered = sum(n for source, n in text.items() if f"filter:{source}" in missing)
     tokens = TOKEN_BYTES["bytes" if plan.loaded.tokenizer_path is None else "learned"] * whole
     wants = {
-        "downloads": sum(_size(source) for source in unfetched if not is_local(source.url or "://")),
+        "downloads": sum(map(_size, unfetched)),  # local files are copied, so that what is split is what was verified
         "raw parts": sum(text[source.id] for source in unfetched) * PER_TEXT_BYTE["raw parts"],
         "documents": unfiltered * PER_TEXT_BYTE["documents"],
         "decisions and signatures": whole * PER_TEXT_BYTE["decisions and signatures"] if _any(missing, ("sign", "exact", "near")) else 0,
