@@ -34,10 +34,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Append ``rows`` durably, a write each, but for those that stand there to the byte: two processes may tell of one acquisition.
-
-    A torn last line is first moved to ``LEDGER.torn`` beside it, so that it swallows no good row.
-    """
+    """Append ``rows`` durably, a write each. A torn last line is first moved to ``LEDGER.torn`` beside it, so that it swallows no good row."""
     lines = [encode_row(row) for row in rows]
     if not lines:
         return
@@ -47,9 +44,8 @@ def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         try:
             _lock(descriptor)
             end = _heal(path, descriptor)
-            there = set(path.read_bytes().splitlines(keepends=True))
             try:
-                for line in [line for line in lines if line not in there]:
+                for line in lines:
                     _write(descriptor, line)
                 os.fsync(descriptor)
             except BaseException:
