@@ -26,7 +26,7 @@ LAYERS = [
         "stages",
         {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "sign", "exact_dedup", "near_dedup", "shard", "ledger", "tokenize")},
     ),
-    ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "undo", "preflight", "journal", "reach"}),
+    ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "explain", "likeness", "verify", "undo", "preflight", "journal", "reach"}),
     ("commands", {"commands", "__main__"}),
 ]  # fmt: skip
 ONLY_IN = {

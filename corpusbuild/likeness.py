@@ -1,0 +1,213 @@
+"""What a text is to a finished build: a document of it, like one of it, or none; and what its filters say of the text."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from corpusbuild import language, minhash, quality, raw
+from corpusbuild.explain import Built, Document
+from corpusbuild.law import similarities
+from corpusbuild.minhash import SignParams, Signs
+from corpusbuild.parts import part_of, read_arrow
+from corpusbuild.quality import Failure, FilterParams
+from corpusbuild.signfile import read_signs
+from corpusbuild.text import normalize, paragraphs
+
+NEAREST = 5
+TEXTS_READ = 3  # parts whose texts are read to verify a candidate: each is up to 64 MB
+RAW_READ = 2  # raw parts that are read to find a document that was dropped
+
+
+@dataclass(frozen=True)
+class Near:
+    """A document that shares bands with the text; ``similarity`` is the true one of their shingle sets, None where it was not computed."""
+
+    document: Document
+    bands: int
+    similarity: float | None
+    same_text: bool
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """``sharded`` are ids whose text in the shards is the given one; ``near`` the documents most alike, best first; ``candidates`` how many share a band.
+
+    ``repeated`` are (paragraph of the text, counted from 1, a document that holds it too). ``judged`` is by the filters of each source: sources, failures.
+    ``dropped`` are documents of this text that the filters dropped; ``uncompared`` were dropped with the same measure and not read.
+    """
+
+    text: str
+    shingles: int
+    sharded: tuple[str, ...]
+    near: tuple[Near, ...]
+    candidates: int
+    repeated: tuple[tuple[int, Document], ...]
+    n_paragraphs: int
+    judged: tuple[tuple[tuple[str, ...], tuple[Failure, ...]], ...]
+    dropped: tuple[Document, ...]
+    uncompared: int
+    signed: SignParams | None
+
+
+def likeness(built: Built, given: str) -> Likeness:
+    """Compare a text, as it would be read from a source, with everything that passed the filters."""
+    text = normalize(given)
+    params = _sign_params(built)
+    near: list[Near] = []
+    repeated: list[tuple[int, Document]] = []
+    candidates = shingles = 0
+    where = paragraphs(text)
+    if params is not None:
+        signs = minhash.signs([text], params)
+        shingles = int(signs.shingles[0])
+        near, candidates = _nearest(built, text, signs, params)
+        repeated = list(_repeated(built, [text[start:end] for start, end in where]))
+    judged = tuple(_judged(built, text))
+    dropped, uncompared = _dropped(built, text, judged)
+    return Likeness(
+        text=text,
+        shingles=shingles,
+        sharded=tuple(dict.fromkeys(id for t in (given, text) for id in _sharded(built, t))),
+        near=tuple(near),
+        candidates=candidates,
+        repeated=tuple(repeated),
+        n_paragraphs=len(where),
+        judged=judged,
+        dropped=tuple(dropped),
+        uncompared=uncompared,
+        signed=params,
+    )
+
+
+def _sign_params(built: Built) -> SignParams | None:
+    step = next((s for s in built.record.steps if s.stage == "sign"), None)
+    return msgspec.convert(step.params, SignParams) if step else None
+
+
+def _nearest(built: Built, text: str, own: Signs, params: SignParams) -> tuple[list[Near], int]:
+    """The documents that are most alike of those that share a band, and how many share one."""
+    if not own.shingles[0]:
+        return [], 0
+    found: list[tuple[int, int, str, int]] = []  # bands shared, negated; source; part; row
+    for source, part, path in _signed(built, ".signs.arrow"):
+        theirs = read_signs(path, params.bands)
+        shared = np.zeros(len(theirs.hi), np.int16)
+        for band in range(params.bands):
+            shared += theirs.bands[band] == own.bands[band, 0]
+        found += [(-int(shared[row]), source, part, row) for row in np.flatnonzero(shared).tolist()]
+    found.sort()
+    read: dict[tuple[int, str], Any] = {}
+    mine = minhash.shingle_sets([text], params.shingle)
+    near = []
+    for bands, source, part, row in found[: 4 * NEAREST]:
+        values = _row(built, source, part, row)
+        similarity, same = None, False
+        if (source, part) in read or len(read) < TEXTS_READ:
+            if (source, part) not in read:
+                read[source, part] = read_arrow(_documents(built, source, part), ["text"]).column("text")
+            theirs_text = read[source, part][row].as_py()
+            their_set = minhash.shingle_sets([theirs_text], params.shingle)
+            similarity = float(similarities(mine, np.array([0]), their_set, np.array([0]), 0.0)[0])
+            same = theirs_text == text
+        near.append(Near(Document(source=source, part=part, row=row, **values), -bands, similarity, same))
+    near.sort(key=lambda n: (not n.same_text, -(n.similarity if n.similarity is not None else -1.0)))
+    return near[:NEAREST], len(found)
+
+
+def _repeated(built: Built, pieces: list[str]) -> Iterator[tuple[int, Document]]:
+    """For each paragraph the first document in plan order that holds an equal one."""
+    wanted = {}
+    for number, piece in enumerate(pieces, 1):
+        digest = blake3(piece.encode()).digest(16)
+        wanted[int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")] = number
+    his = np.array([hi for hi, _ in wanted], np.uint64)
+    for source, part, path in _signed(built, ".paragraphs.arrow"):
+        if not wanted:
+            return
+        table = read_arrow(path)
+        hi = table.column("hi").to_numpy()
+        for at in np.flatnonzero(np.isin(hi, his)).tolist():
+            number = wanted.pop((int(hi[at]), table.column("lo")[at].as_py()), 0)
+            if number:
+                row = table.column("row")[at].as_py()
+                yield number, Document(source=source, part=part, row=row, **_row(built, source, part, row))
+
+
+def _sharded(built: Built, text: str) -> Iterator[str]:
+    """The ids of documents whose text in the shards is this."""
+    entry, digest = built.entry("ledger"), sha256(text.encode()).digest()
+    for path in sorted(entry.glob("shard-*.parquet")) if entry else ():
+        row = pc.index(pq.read_table(path, columns=["sha256"]).column("sha256"), pa.scalar(digest, pa.binary())).as_py()
+        if row >= 0:
+            yield pq.read_table(path, columns=["id"]).column("id")[row].as_py()
+
+
+def _judged(built: Built, text: str) -> Iterator[tuple[tuple[str, ...], tuple[Failure, ...]]]:
+    """What the filters of each source say of the text; sources that say the same stand together. A model of perplexity is not asked."""
+    verdicts: dict[tuple[Failure, ...], list[str]] = {}
+    lang, conf = language.detect(text)
+    for source in built.sources:
+        step = built.record.step(f"filter:{source['id']}")
+        if step is None:
+            continue
+        rules = msgspec.convert(step.params["rules"] | {"ppl": None}, FilterParams) if step.params["rules"] else None
+        failures = quality.failures(text, lang, conf, rules) if rules and text else []
+        verdicts.setdefault(tuple(failures) if text else (Failure("empty", 0.0, 1.0),), []).append(source["id"])
+    for failures_of, sources in verdicts.items():
+        yield tuple(sources), failures_of
+
+
+def _dropped(built: Built, text: str, judged: tuple[tuple[tuple[str, ...], tuple[Failure, ...]], ...]) -> tuple[list[Document], int]:
+    """The documents of this text among those that the filters dropped, and how many that measured the same were not read for it.
+
+    Their text stands in the raw parts only; so those are read of which a document broke the same rules with the same value.
+    """
+    found: list[Document] = []
+    uncompared = parts_read = 0
+    for source, failures in ((s, failures) for sources, failures in judged if failures for s in sources):
+        index, entry, first = built.index(source), built.entry(f"fetch:{source}"), failures[0]
+        if index is None or entry is None:
+            continue
+        for part in built.parts(index):
+            table = pq.read_table(built.table("filter", index, part))
+            same = pc.and_(pc.equal(table.column("rule"), first.rule), pc.equal(table.column("value"), float(first.value)))
+            rows = [r for r in table.filter(same).to_pylist() if r["rules"] == [f.rule for f in failures]]
+            if not rows:
+                continue
+            if parts_read == RAW_READ:
+                uncompared += len(rows)
+                continue
+            parts_read += 1
+            at = {(row["file"], row["place"]): row for row in rows}
+            for line in raw.read_part(entry / f"{part}{raw.RAW_SUFFIX}"):
+                row = at.get((line.file, line.place))
+                if row is not None and normalize(line.text) == text:
+                    found.append(Document(index, part, row["id"], line.file, line.place, None, row))
+    return found, uncompared
+
+
+def _signed(built: Built, suffix: str) -> Iterator[tuple[int, str, Path]]:
+    for source in range(len(built.sources)):
+        entry = built.of_source("sign", source)
+        for path in sorted(entry.glob(f"*{suffix}")) if entry else ():
+            yield source, part_of(path), path
+
+
+def _documents(built: Built, source: int, part: str) -> Path:
+    filtered = built.of_source("filter", source)
+    assert filtered is not None
+    return filtered / f"{part}.docs.arrow"
+
+
+def _row(built: Built, source: int, part: str, row: int) -> dict[str, Any]:
+    values: dict[str, Any] = read_arrow(_documents(built, source, part), ["id", "file", "place"]).slice(row, 1).to_pylist()[0]
+    return values
