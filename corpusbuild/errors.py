@@ -35,6 +35,10 @@ class IntegrityError(CorpusError):
     """Bytes on disk or off the wire are not the bytes that were promised."""
 
 
+class LockError(IntegrityError):
+    """A build is whole, but it is not what its lock allows. It waits unpublished, and is not undone."""
+
+
 class LicenseError(CorpusError):
     """Policy refuses. ``args`` are the problems, one line each."""
 

@@ -152,16 +152,17 @@ def _sharded(built: Built, text: str) -> Iterator[str]:
 
 
 def _judged(built: Built, text: str) -> Iterator[tuple[tuple[str, ...], tuple[Failure, ...]]]:
-    """What the filters of each source say of the text; sources that say the same stand together. A model of perplexity is not asked."""
+    """What the filters of each source say of the text; sources that say the same stand together. What a person added is not asked."""
     verdicts: dict[tuple[Failure, ...], list[str]] = {}
-    lang, conf = language.detect(text)
     for source in built.sources:
         step = built.record.step(f"filter:{source['id']}")
         if step is None:
             continue
-        rules = msgspec.convert(step.params["rules"] | {"ppl": None}, FilterParams) if step.params["rules"] else None
-        failures = quality.failures(text, lang, conf, rules) if rules and text else []
-        verdicts.setdefault(tuple(failures) if text else (Failure("empty", 0.0, 1.0),), []).append(source["id"])
+        failures = [Failure("empty", 0.0, 1.0)] if not text else []
+        if text and step.params["limits"] is not None:
+            limits = msgspec.convert(step.params["limits"] | {"ppl": None, "rules": ()}, FilterParams)
+            failures = quality.failures(text, *language.identifier(limits.lang_model)(text), limits)
+        verdicts.setdefault(tuple(failures), []).append(source["id"])
     for failures_of, sources in verdicts.items():
         yield tuple(sources), failures_of
 
@@ -180,7 +181,7 @@ def _dropped(built: Built, text: str, judged: tuple[tuple[tuple[str, ...], tuple
         for part in built.parts(index):
             table = pq.read_table(built.table("filter", index, part))
             same = pc.and_(pc.equal(table.column("rule"), first.rule), pc.equal(table.column("value"), float(first.value)))
-            rows = [r for r in table.filter(same).to_pylist() if r["rules"] == [f.rule for f in failures]]
+            rows = [r for r in table.filter(same).to_pylist() if r["rules"][: len(failures)] == [f.rule for f in failures]]
             if not rows:
                 continue
             if parts_read == RAW_READ:

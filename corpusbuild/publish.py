@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from corpusbuild.durable import disk, replace_link, write_atomic
-from corpusbuild.errors import IntegrityError
+from corpusbuild.errors import IntegrityError, LockError
 from corpusbuild.lock import differences, lock_of, lock_path, read_lock
 from corpusbuild.model import Counts, Key, Record
 from corpusbuild.plan import ORIGIN, Plan
@@ -57,7 +57,7 @@ def links(plan: Plan, store: Store) -> dict[Path, Path]:
 def publish(plan: Plan, store: Store) -> BuildRecord:
     """Give the results of a finished plan their names, then record it. Every step must be in the store.
 
-    ``IntegrityError`` when the build is locked and gave another result; its names then stand for what they stood for.
+    ``LockError`` when the build is locked and gave another result; its names then stand for what they stood for.
     """
     check_lock(plan, store)
     made = record(plan, store)
@@ -84,7 +84,7 @@ def is_published(plan: Plan, store: Store) -> bool:
 
 
 def check_lock(plan: Plan, store: Store) -> None:
-    """Refuse a finished plan that its lock does not allow: ``IntegrityError`` says what differs."""
+    """Refuse a finished plan that its lock does not allow: ``LockError`` says what differs."""
     path = lock_path(plan.loaded.path)
     locked = read_lock(path)
     if locked is None:
@@ -94,7 +94,7 @@ def check_lock(plan: Plan, store: Store) -> None:
     if found:
         more = f"; and {len(found) - 4} more" if len(found) > 4 else ""
         rows = " (the rows are the same, so other versions of the libraries wrote them)" if locked.rows_blake3 == given.rows_blake3 else ""
-        raise IntegrityError(
+        raise LockError(
             f"build:{plan.name} gives another result than {path} allows: {'; '.join(found[:4])}{more}{rows}. "
             f"What was published stays. If this result is wanted: doit lock {plan.name}, then doit build:{plan.name}"
         )

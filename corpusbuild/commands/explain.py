@@ -15,6 +15,8 @@ from corpusbuild import explain
 from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail
 from corpusbuild.errors import ConfigError
 from corpusbuild.explain import Built, Document, Fate, Row, Tokens
+from corpusbuild.likeness import Likeness, likeness
+from corpusbuild.minhash import candidate_probability
 from corpusbuild.pii import PLACEHOLDERS
 from corpusbuild.store import Store
 
@@ -128,13 +130,8 @@ def _why(removed: Row) -> Iterator[tuple[str, str]]:
         yield "why", f"jaccard {_number(value)}, verified, with an earlier document; from {_number(threshold)} on the later one goes"
     elif removed["stage"] == "fetch":
         yield "why", f"it could not be read: {rule}"
-    elif value is None:
-        yield "why", rule
     else:
-        yield (
-            "why",
-            f"{rule} {_number(value)}, where {_number(threshold)} is the limit" if threshold is not None else f"{rule} {_number(value)}",
-        )
+        yield "why", _measured(rule, value, threshold)
     others = [other for other in removed["rules"] or [] if other != rule]
     if others:
         yield "it failed too", ", ".join(others)
@@ -160,8 +157,6 @@ def _of_token(built: Built, file: str, offset: int, document: Document, tokens: 
 
 
 def _of_text(built: Built, name: str) -> Iterator[str]:
-    from corpusbuild.likeness import likeness
-
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
         like = likeness(built, data.decode())
@@ -180,7 +175,7 @@ def _of_text(built: Built, name: str) -> Iterator[str]:
     rows: list[tuple[str, str]] = []
     for sources, failures in like.judged:
         of = "every source" if len(like.judged) == 1 else ", ".join(sources)
-        failed = ", ".join(f"{f.rule} {_number(f.value)} (limit {_number(f.threshold)})" for f in failures)
+        failed = ", ".join(_measured(f.rule, f.value, f.threshold) for f in failures)
         rows.append(("filters", f"of {of} would drop it: {failed}" if failures else f"of {of} would keep it"))
     if like.uncompared:
         rows.append(
@@ -192,7 +187,7 @@ def _of_text(built: Built, name: str) -> Iterator[str]:
     yield from _table(iter(rows))
 
 
-def _nearest(built: Built, like: Any) -> Iterator[tuple[str, str]]:
+def _nearest(built: Built, like: Likeness) -> Iterator[tuple[str, str]]:
     if like.signed is None:
         yield "nearest", "unknown: the build signs no documents (stages.exact_dedup and near_dedup are off)"
         return
@@ -208,8 +203,6 @@ def _nearest(built: Built, like: Any) -> Iterator[tuple[str, str]]:
         enough = ", enough to go in its favour" if threshold and near.similarity and near.similarity >= threshold and fate.where else ""
         yield "nearest", f"{near.document.id}, {state}: {measured}{enough}; {near.bands} of {like.signed.bands} bands agree"
     if not like.near:
-        from corpusbuild.minhash import candidate_probability
-
         chance = candidate_probability(0.8, like.signed.bands, like.signed.num_perm // like.signed.bands)
         yield "nearest", f"nothing: no document agrees with it in one of {like.signed.bands} bands ({chance:.0%} of those 0.8 alike would)"
     elif like.candidates > len(like.near):
@@ -249,6 +242,15 @@ def _number(value: float) -> str:
     ('3', '0.8765')
     """
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def _measured(rule: str, value: float | None, threshold: float | None) -> str:
+    """A rule with what was measured for it, as far as that is known.
+
+    >>> _measured("length", 12.0, 50.0), _measured("lang", None, None)
+    ('length 12 (limit 50)', 'lang')
+    """
+    return rule + (f" {_number(value)}" if value is not None else "") + (f" (limit {_number(threshold)})" if threshold is not None else "")
 
 
 def _some(lines: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from corpusbuild import preflight, report
 from corpusbuild.build import Workshop, realise
 from corpusbuild.config import Run
 from corpusbuild.durable import disk
-from corpusbuild.errors import DATA, TEMPORARY, CorpusError, SourceError
+from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
 from corpusbuild.journal import Journal
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import is_published, publish
@@ -37,6 +37,8 @@ class Running:
     journal: Journal
     codes: list[int] = field(default_factory=list)
     """Exit codes of what failed in it, fetching apart: that makes nothing of the build's own."""
+    held: bool = False
+    """Whether it is whole and waits for a lock that allows it, so that there is nothing to undo."""
 
 
 @dataclass
@@ -123,6 +125,7 @@ class Session:
             run.undo.publishing()
             made = publish(build.plan, self.project.store)
         except CorpusError as error:
+            run.held = isinstance(error, LockError)
             return self._failed(error, run, "publish")
         self.say(report.summary(made, self.project.store.root))
         return None
@@ -138,7 +141,7 @@ class Session:
     def finish(self, cancelled: bool = False) -> None:
         """End every build of this run: one that was cancelled, or failed for good, is undone from shard on; another is left as it is."""
         for run in self.running.values():
-            if cancelled or DATA in run.codes:
+            if cancelled or (DATA in run.codes and not run.held):
                 undone = run.undo.undo()
                 run.journal.undone(undone.stages, undone.bytes)
                 for line in report.undone_lines(undone, cancelled):
