@@ -109,7 +109,7 @@ def _reasons(record: BuildRecord, sources: Sequence[str], raw: dict[str, Tally])
     for stage in DECIDING:
         for step in (s for s in record.steps if s.stage == stage):
             _add(found, step)
-    names = sorted(found, key=_place)
+    names = sorted((name for name, by in found.items() if any(by.values())), key=_place)
     return {name: [found[name].get(source, 0) for source in sources] for name in names}
 
 

@@ -6,8 +6,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from doit.doit_cmd import DoitMain
@@ -107,3 +109,28 @@ def tree(folder, skip=()):
         elif path.is_file():
             out[str(relative)] = path.read_bytes()
     return out
+
+
+def stuck_in_shard(folder, *args):
+    """Start a build whose shard stage never ends, and give the process and its worker's id once the worker waits there."""
+    (folder / "slow").mkdir()
+    (folder / "slow" / "slow_shards.py").write_text(
+        "import time, os, pathlib\nfrom corpusbuild.stages import shard\n"
+        "def wait(task, out):\n    pathlib.Path('worker.pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
+    )
+    (folder / "slow" / "sitecustomize.py").write_text("import slow_shards\nslow_shards.shard.write_shard = slow_shards.wait\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "doit", "build:tiny", *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder / 'slow'}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs the tests in the background has it ignored
+    )
+    pid = folder / "worker.pid"
+    for _ in range(1200):
+        if pid.exists() and pid.read_text():
+            return process, pid.read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"the build never reached its shards: {process.communicate()}")

@@ -4,12 +4,9 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
-from projects import ROOT, doit, doit_here, make_project, tree
+from projects import doit, doit_here, make_project, stuck_in_shard, tree
 
 from corpusbuild.commands import session as session_module
 from corpusbuild.errors import StageError
@@ -208,40 +205,16 @@ def test_what_another_build_refers_to_stays(project, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_process_its_workers_and_the_build(tmp_path, number):
     make_project(tmp_path)
-    (tmp_path / "slow").mkdir()
-    # the shard stage of this process waits in a worker until it is killed
-    (tmp_path / "slow" / "slow_shards.py").write_text(
-        "import time, os, pathlib\nfrom corpusbuild.stages import shard\n"
-        "def wait(task, out):\n    pathlib.Path('worker.pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
-    )
-    (tmp_path / "slow" / "sitecustomize.py").write_text("import slow_shards\nslow_shards.shard.write_shard = slow_shards.wait\n")
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'slow'}:{ROOT}"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "doit", "build:tiny", "--executor", "local:2"],
-        cwd=tmp_path,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs the tests in the background has it ignored
-    )
-    pid = tmp_path / "worker.pid"
-    for _ in range(1200):
-        if pid.exists() and pid.read_text():
-            break
-        time.sleep(0.05)
+    process, worker = stuck_in_shard(tmp_path, "--executor", "local:2")
     process.send_signal(number)
     out, err = process.communicate(timeout=10)
     assert process.returncode == 130, (out, err)
     assert "tiny: cancelled; undone" in out
     assert "Traceback" not in err
-    assert not os.path.exists(f"/proc/{pid.read_text()}")
+    assert not os.path.exists(f"/proc/{worker}")
     assert not list((tmp_path / "cache" / "store").glob("shard/*"))
     assert not list((tmp_path / "cache" / "staging").glob("*/*/out/shard-*"))
     assert json.loads((tmp_path / "cache" / "LEDGER.jsonl").read_text().splitlines()[0])["source_id"] == "stories"
-    env["PYTHONPATH"] = str(ROOT)
-    again = subprocess.run(
-        [sys.executable, "-m", "doit", "build:tiny"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+    again = doit(tmp_path, "build:tiny")
     assert again.returncode == 0, again.stderr
     assert [line.split()[0] for line in again.stdout.splitlines()[:3]] == ["shard", "ledger", "tokenize"]

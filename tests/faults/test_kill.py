@@ -14,7 +14,7 @@ import time
 import pytest
 from conftest import copy_sample
 from disk import Killed, struck
-from projects import ROOT, doit, doit_here, jsonl, make_project, story, tree
+from projects import ROOT, doit, doit_here, jsonl, make_project, story, stuck_in_shard, tree
 
 from corpusbuild.model import Key
 from corpusbuild.staging import CONTENTS
@@ -205,28 +205,14 @@ def test_a_hundred_random_kills_of_the_sample_with_workers(sample, tmp_path):
 def test_workers_die_with_the_build(tmp_path):
     """A killed build leaves no process behind that could still write."""
     make_project(tmp_path)
-    (tmp_path / "slow").mkdir()
-    (tmp_path / "slow" / "slow_shards.py").write_text(
-        "import time, os, pathlib\nfrom corpusbuild.stages import shard\n"
-        "def wait(task, out):\n    pathlib.Path('worker.pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
-    )
-    (tmp_path / "slow" / "sitecustomize.py").write_text("import slow_shards\nslow_shards.shard.write_shard = slow_shards.wait\n")
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'slow'}:{ROOT}"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "doit", "build:tiny"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    pid = tmp_path / "worker.pid"
-    for _ in range(1200):
-        if pid.exists() and pid.read_text():
-            break
-        time.sleep(0.05)
+    process, worker = stuck_in_shard(tmp_path)
     process.kill()
-    process.wait()
+    process.communicate()
     for _ in range(200):
-        if not os.path.exists(f"/proc/{pid.read_text()}"):
+        if not os.path.exists(f"/proc/{worker}"):
             break
         time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{pid.read_text()}")
+    assert not os.path.exists(f"/proc/{worker}")
     run = doit(tmp_path, "build:tiny")
     assert run.returncode == 0, run.stderr
     assert [line.split()[0] for line in run.stdout.splitlines()[:3]] == ["shard", "ledger", "tokenize"], "finished steps are not run again"
