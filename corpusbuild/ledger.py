@@ -34,7 +34,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Append ``rows`` durably, a write each. A torn last line is first moved to ``LEDGER.torn`` beside it, so that it swallows no good row."""
+    """Append ``rows`` durably, a write each, but for those that are there already, as after two processes fetched one source together. A torn last line is first moved to ``LEDGER.torn`` beside it, so that it swallows no good row."""
     lines = [encode_row(row) for row in rows]
     if not lines:
         return
@@ -44,6 +44,8 @@ def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         try:
             _lock(descriptor)
             end = _heal(path, descriptor)
+            there = set(path.read_bytes().splitlines(keepends=True))
+            lines = [line for line in lines if line not in there]
             try:
                 for line in lines:
                     _write(descriptor, line)

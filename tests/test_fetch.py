@@ -264,6 +264,7 @@ def test_concurrency_is_bounded(server, tmp_path):
     def together(conn, request, stop):
         try:
             three.wait(2)  # passes only when three requests are in flight
+            stop.wait(0.03)  # and a fourth would be seen
         finally:
             conn.sendall(head(200, {"Content-Length": len(TINY)}) + TINY)
 
@@ -372,6 +373,13 @@ def plant(dest, name, data, id="tiny"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
+
+
+def test_a_file_under_its_final_name_is_not_believed(server, tmp_path):
+    plant(tmp_path, "tiny.jsonl", TINY.replace(b"red", b"bad"))
+    (entry,) = run(source(server.on("/tiny.jsonl", served(TINY))), tmp_path).entries
+    assert (entry.status, entry.requests) == ("fetched", 1)
+    assert (tmp_path / "downloads/tiny/tiny.jsonl").read_bytes() == TINY
 
 
 @pytest.mark.parametrize("bad", [{"concurrency": 0}, {"attempts": 0}, {"part_docs": 0}])

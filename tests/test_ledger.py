@@ -13,7 +13,10 @@ from corpusbuild.ledger import LEDGER_NAME, TORN_NAME, append_rows, encode_row, 
 ROWS = [{"source_id": "a", "n": 1}, {"source_id": "bé", "n": 2}]
 
 
-@given(st.lists(st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=9), st.integers(-(2**50), 2**50)), max_size=3), max_size=4), st.integers(0, 200))
+@given(
+    st.lists(st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=9), st.integers(-(2**50), 2**50)), max_size=3), max_size=4, unique_by=repr),
+    st.integers(0, 200),
+)
 @settings(deadline=None, max_examples=60)
 def test_a_tear_loses_at_most_the_torn_row(tmp_path_factory, rows, tear):
     path = tmp_path_factory.mktemp("l") / LEDGER_NAME
@@ -54,6 +57,13 @@ def test_a_bad_line_is_named(tmp_path):
         read_rows(path)
 
 
+def test_a_row_that_is_there_is_not_written_again(tmp_path):
+    path = tmp_path / LEDGER_NAME
+    append_rows(path, ROWS)
+    append_rows(path, ROWS)
+    assert read_rows(path) == ROWS
+
+
 def test_nothing_to_append_touches_nothing(tmp_path):
     append_rows(tmp_path / LEDGER_NAME, [])
     assert list(tmp_path.iterdir()) == []
@@ -75,7 +85,7 @@ def test_half_a_batch_is_taken_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "write", failing)
     with pytest.raises(DiskError, match="disk is full"):
-        append_rows(path, ROWS)
+        append_rows(path, [{"n": 3}, {"n": 4}])
     assert path.read_bytes() == before
 
 
