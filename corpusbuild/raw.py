@@ -56,14 +56,22 @@ class RawPart(Record):
 
 
 class FileReceipt(Record):
-    """Where one file came from. ``url`` is the configured one; ``note`` says what is odd about the file, else it is empty."""
+    """Where one file came from. ``url`` is the configured one, ``name`` what the file is called in what it names, where that is several;
+    ``note`` says what is odd about the file, else it is empty.
+
+    ``unique`` counts the documents of different text, as it came: by digest, before anything is normalised.
+    """
 
     url: str
     sha256: str
     size: int
+    decompressed: int
+    """Bytes after decompression; the size where the file is not compressed as a whole."""
     compression: str
     documents: int
+    unique: int
     rejected: int
+    name: str = ""
     note: str = ""
 
 

@@ -1,10 +1,12 @@
 """Fetch: the verified files of one source become raw parts. Getting the files is the work of ``corpusbuild.fetch``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from blake3 import blake3
 
 from corpusbuild import decompress, split, tables, webarchive
 from corpusbuild.downloads import Stopped
@@ -17,6 +19,7 @@ from corpusbuild.split import RawDocument, Reject
 from corpusbuild.stage import Job, Out, Stage, Task
 
 READ_BYTES = 1 << 20
+DIGEST_BYTES = 16  # of a text: no two texts that are not equal have met at 128 bits
 
 REASONS = {
     **split.REASONS,
@@ -71,13 +74,24 @@ def split_source(task: SplitSource, out: Out, stop: Callable[[], bool] = lambda:
     return {"tally": msgspec.to_builtins(tally), "parts": msgspec.to_builtins(writer.parts), "files": msgspec.to_builtins(receipts)}
 
 
-def documents_of(source: Source, path: Path, head: bytes) -> Iterator[RawDocument | Reject]:
-    """The documents of one file of the source, streaming. ``ValueError`` when the file as a whole cannot be read; ``head`` are its first bytes."""
+class Counted:
+    """Pieces of bytes on their way, and how many bytes went by."""
+
+    def __init__(self, pieces: Iterable[bytes]):
+        self._pieces, self.bytes = pieces, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self.bytes += len(piece)
+            yield piece
+
+
+def documents_of(source: Source, path: Path, compression: str, chunks: Iterator[bytes]) -> Iterator[RawDocument | Reject]:
+    """The documents of one file of the source, streaming; ``chunks`` are its decompressed bytes. ``ValueError`` when it cannot be read as a whole."""
     if source.format == "parquet":
-        if decompress.compression_of(head) != "none":
+        if compression != "none":
             raise ValueError("a compressed Parquet file is not read: unpack it and pin what is in it")
         return tables.parquet_documents(path, text_field=source.text_field, id_field=source.id_field, keep=source.keep)
-    chunks = decompress.decompress(_read(path))
     if source.format in ("csv", "tsv"):
         tabs = source.format == "tsv"
         return tables.csv_documents(chunks, tabs=tabs, text_field=source.text_field, id_field=source.id_field, keep=source.keep)
@@ -90,12 +104,13 @@ def documents_of(source: Source, path: Path, head: bytes) -> Iterator[RawDocumen
 
 def _add_file(source: Source, file: Verified, index: int, writer: Writer, stop: Callable[[], bool]) -> FileReceipt:
     path = Path(file.path)
-    kept = rejected = 0
+    rejected, digests = 0, bytearray()
     try:
         with path.open("rb") as f:
             head = f.read(32)
         compression = decompress.compression_of(head)
-        for found in documents_of(source, path, head):
+        content = Counted(decompress.decompress(_read(path)))
+        for found in documents_of(source, path, compression, iter(content)):
             if stop():
                 raise Stopped
             if isinstance(found, Reject):
@@ -105,14 +120,34 @@ def _add_file(source: Source, file: Verified, index: int, writer: Writer, stop: 
                         source.id, f"{file.name}: {_unit(source)} {found.place} {REASONS[found.reason]}{_HINT}"
                     )
             else:
-                kept += 1
+                digests += blake3(found.text.encode()).digest(DIGEST_BYTES)
             writer.add(found._replace(place=f"{file.within}{found.place}"), index, file.url)
     except ValueError as error:
         raise SourceError(source.id, f"{file.name}: {error}") from None
     note = decompress.disagreement(file.name, compression) or ""
     return FileReceipt(
-        url=file.url, sha256=file.sha256, size=file.size, compression=compression, documents=kept, rejected=rejected, note=note
+        url=file.url,
+        sha256=file.sha256,
+        size=file.size,
+        decompressed=file.size if compression == "none" else content.bytes,
+        compression=compression,
+        documents=len(digests) // DIGEST_BYTES,
+        unique=distinct(digests),
+        rejected=rejected,
+        name=file.within.removesuffix(":"),
+        note=note,
     )
+
+
+def distinct(digests: bytes | bytearray) -> int:
+    """How many different digests of ``DIGEST_BYTES`` stand one after another in ``digests``.
+
+    >>> distinct(bytes(16) + bytes(15) + b"x" + bytes(16))
+    2
+    """
+    halves = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    ordered = halves[np.lexsort(halves.T)]
+    return int(np.count_nonzero((ordered[1:] != ordered[:-1]).any(axis=1))) + bool(len(ordered))
 
 
 def _check_share(source: Source, tally: Tally) -> None:
