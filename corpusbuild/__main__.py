@@ -13,7 +13,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="corpusbuild", description=__doc__)
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    schema = verbs.add_parser("schema", help="print the JSON Schema of a configuration, for editors")
+    schema = verbs.add_parser("schema", help="print the JSON Schema of a configuration, for editors, or of a line of LEDGER.jsonl")
+    schema.add_argument("of", nargs="?", choices=("configuration", "ledger"), default="configuration")
     schema.set_defaults(run=_schema)
     args = parser.parse_args(argv)
     try:
@@ -24,10 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _schema(_: argparse.Namespace) -> None:
+def _schema(args: argparse.Namespace) -> None:
     from corpusbuild.config import schema
+    from corpusbuild.licenses import LedgerRow, row_schema
 
-    print(json.dumps(schema(), indent=1, sort_keys=True))
+    print(json.dumps(row_schema(LedgerRow) if args.of == "ledger" else schema(), indent=1, sort_keys=True))
 
 
 if __name__ == "__main__":

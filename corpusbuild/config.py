@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -26,6 +27,9 @@ from corpusbuild.tokenizer import BYTES_SHA256, separator_beside
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$(?!\n)", max_length=100)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 Text = Annotated[str, Meta(min_length=1)]
+
+OURS = ("filters", "allow_empty", "credit", "notice")  # of a source: what no fetch has to know
+MAX_NOTICE = 100_000
 
 
 def _partial(struct: type[msgspec.Struct]) -> Any:
@@ -76,6 +80,10 @@ class SourceConfig(Record):
     filters: FilterOverrides | None = None
     allow_empty: bool = False
     """Whether it is fine that every document of the source is dropped."""
+    credit: Text | None = None
+    """Whom ATTRIBUTION.md names as the authors, and how; absent means those whom the source's own page names."""
+    notice: Text | None = None
+    """A text file with the copyright notice and the licence, where every copy must keep them; ATTRIBUTION.md holds it."""
 
 
 class Dedup(Record):
@@ -185,15 +193,20 @@ class Loaded:
     project: str
     """The folder that holds the configurations' folder."""
     policy: licenses.Policy
-    revoked: tuple[str, ...]
-    """Ids and digests that ``policy/revocations.toml`` takes back."""
+    notices: tuple[str, ...]
+    """One a source: the text of its notice, or nothing."""
+    revoked: dict[str, str]
+    """Ids and digests that ``policy/revocations.toml`` or the ledger takes back -> why."""
     limit: int | None
 
 
-def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) -> Loaded:
+def load(
+    path: Path, overrides: tuple[str, ...] = (), limit: int | None = None, revoked: Mapping[str, str] = MappingProxyType({})
+) -> Loaded:
     """Read and check the configuration at ``path``. ``ConfigError`` lists every problem, each with the file and the key.
 
     ``overrides`` are ``key.path=value`` with TOML values, for one run; ``limit`` takes the first documents of each source.
+    ``revoked`` are ids and digests that something besides ``policy/revocations.toml`` takes back, and why.
     """
     raw = _read(path)
     for override in overrides:
@@ -204,7 +217,7 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
     problems = _across(corpus)
     sources: list[Source] = []
     try:
-        entries = [{name: value for name, value in source.items() if name not in ("filters", "allow_empty")} for source in raw["sources"]]
+        entries = [{name: value for name, value in source.items() if name not in OURS} for source in raw["sources"]]
         sources = sources_from_config({"sources": entries}, str(path.parent.resolve()))
     except ValueError as error:
         problems += str(error).split("\n")
@@ -214,6 +227,8 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
         problems += more
         filters.append(merged or FilterParams())
     protected, more = _protected(corpus, path.parent)
+    problems += more
+    notices, more = _notices(corpus, path.parent)
     problems += more
     project = path.resolve().parent.parent
     found, more = _plugins(filters, project)
@@ -245,7 +260,8 @@ def load(path: Path, overrides: tuple[str, ...] = (), limit: int | None = None) 
         lid=lid,
         project=str(project),
         policy=_policy(path.parent / "policy" / "licenses.toml"),
-        revoked=_revocations(path.parent / "policy" / "revocations.toml"),
+        notices=tuple(notices),
+        revoked={**revoked, **_revocations(path.parent / "policy" / "revocations.toml")},
         limit=limit,
     )
 
@@ -324,6 +340,22 @@ def _protected(corpus: Corpus, folder: Path) -> tuple[tuple[Protected, ...], lis
     return tuple(found), problems
 
 
+def _notices(corpus: Corpus, folder: Path) -> tuple[list[str], list[str]]:
+    texts, problems = [], []
+    for i, source in enumerate(corpus.sources):
+        path, more = _file(folder, source.notice, f"sources[{i}].notice")
+        problems += more
+        text = ""
+        try:
+            text = path.read_text("utf-8") if path else ""
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(f"sources[{i}].notice: {path} cannot be read as text ({error})")
+        if len(text) > MAX_NOTICE:
+            problems.append(f"sources[{i}].notice: {path} has more than {MAX_NOTICE} characters; name the page of the notice itself")
+        texts.append(text)
+    return texts, problems
+
+
 def _plugins(filters: list[FilterParams], folder: Path) -> tuple[dict[str, str], list[str]]:
     found, problems = {}, []
     for name in sorted({name for limits in filters for name in limits.functions()}):
@@ -364,7 +396,7 @@ class Revocation(Record):
     """A source taken back, by its id or by the digest of its bytes."""
 
     why: Text
-    date: str
+    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$(?!\n)")]
     id: str | None = None
     sha256: Sha256 | None = None
 
@@ -378,11 +410,11 @@ class Revocations(Record):
     revoke: tuple[Revocation, ...] = ()
 
 
-def _revocations(path: Path) -> tuple[str, ...]:
+def _revocations(path: Path) -> dict[str, str]:
     if not path.exists():
-        return ()
+        return {}
     raw = msgspec.to_builtins(_read(path))
     found, problems = strict.convert(raw, Revocations)
     if found is None:
         raise ConfigError(*(f"{path}: {problem}" for problem in problems))
-    return tuple(r.id or r.sha256 or "" for r in found.revoke)
+    return {r.id or r.sha256 or "": r.why for r in found.revoke}

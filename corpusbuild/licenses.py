@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
+import msgspec
 from msgspec import Meta
 
 from corpusbuild import strict
@@ -16,6 +17,13 @@ from corpusbuild.model import Record
 Use = Literal["train", "eval"]
 Obligation = Literal["attribution", "share-alike", "notice", "no-endorsement"]
 OBLIGATIONS: tuple[Obligation, ...] = ("attribution", "share-alike", "notice", "no-endorsement")
+DUTIES: dict[str, str] = {
+    "attribution": "Name the authors and the licence, link to it, and say what was changed; passing on this page with the corpus does.",
+    "share-alike": "What is derived from this text, the corpus included, is passed on under the same licence only.",
+    "notice": "Every copy keeps the copyright notice and the text of the licence.",
+    "no-endorsement": "The authors' names are not used to advertise, nor to suggest that they approve.",
+}
+"""What each obligation asks of whoever passes the text on."""
 MIN_WHY_WORDS = 6
 
 # "$" alone would let a line end follow
@@ -65,11 +73,15 @@ class Policy(Record):
     def obligations(self, expression: str) -> tuple[str, ...]:
         """What the use of text under an SPDX expression obliges to, in the order of ``OBLIGATIONS``: the duties of every licence in it, for
         which side of an ``OR`` was taken is not recorded. Empty when part of it is unknown."""
-        if self.uses(expression) is None:
-            return ()
-        known = {entry.spdx: entry.obligations for entry in self.allow} | {entry.spdx: () for entry in self.refuse}
-        owed = {duty for spdx in _leaves(_parse(expression, known)) for duty in known[spdx]}
+        known = {entry.spdx: entry.obligations for entry in self.allow}
+        owed = {duty for spdx in self.listed(expression) for duty in known.get(spdx, ())}
         return tuple(duty for duty in OBLIGATIONS if duty in owed)
+
+    def listed(self, expression: str) -> tuple[str, ...]:
+        """The entries of the policy that an SPDX expression is made of, in their order in it. Empty when part of it is unknown."""
+        known = dict.fromkeys([*(entry.spdx for entry in self.allow), *(entry.spdx for entry in self.refuse)])
+        tree = _parse(expression, known)
+        return () if tree is None else tuple(dict.fromkeys(_leaves(tree)))
 
     def refusal(self, expression: str) -> str:
         """Why an expression permits nothing, in words; empty when the policy allows it something."""
@@ -98,8 +110,18 @@ def policy_from(raw: Mapping[str, Any]) -> Policy:
     return policy
 
 
+def links(spdx: str) -> tuple[str, ...]:
+    """Where SPDX keeps the text of a listed licence, and of its exception; nothing for a licence that is not on SPDX's list.
+
+    >>> links("Apache-2.0 WITH LLVM-exception")
+    ('https://spdx.org/licenses/Apache-2.0.html', 'https://spdx.org/licenses/LLVM-exception.html')
+    """
+    names = [name.removesuffix("+") for name in spdx.split(" WITH ")]
+    return tuple(f"https://spdx.org/licenses/{name}.html" for name in names if not name.startswith("LicenseRef-"))
+
+
 class Declared(Protocol):
-    """What a configuration declares about a source."""
+    """What a configuration, or a row of a ledger, declares about a source."""
 
     @property
     def id(self) -> str: ...
@@ -109,6 +131,10 @@ class Declared(Protocol):
     def allowed_uses(self) -> tuple[str, ...]: ...
     @property
     def revoked(self) -> bool: ...
+    @property
+    def notes(self) -> str:
+        """Of a revoked source, why."""
+        ...
 
 
 def verify(
@@ -135,27 +161,107 @@ def verify(
     return problems
 
 
+SourceId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$(?!\n)")]
+Moment = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z$(?!\n)")]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
+Documents = Annotated[int, Meta(ge=0)]
+PiiPolicy = Literal["scrub", "drop", "none"]
+
+
 class LedgerRow(Record):
     """One acquisition of a source, as a line of LEDGER.jsonl, in this order of keys."""
 
-    source_id: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$(?!\n)")]
+    source_id: SourceId
     url: Text
     license_spdx: Text
-    retrieved_at: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z$(?!\n)")]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
-    n_docs: Annotated[int, Meta(ge=0)]
+    retrieved_at: Moment
+    sha256: Sha256
+    n_docs: Documents
     allowed_uses: tuple[Use, ...]
-    pii_policy: Literal["scrub", "drop", "none"]
+    pii_policy: PiiPolicy
     filters_applied: tuple[str, ...]
-    kept: Annotated[int, Meta(ge=0)]
-    dropped: Annotated[int, Meta(ge=0)]
+    kept: Documents
+    dropped: Documents
     notes: str
     revoked: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.source_id
+
+
+class CorpusRow(Record):
+    """What became of a source in one corpus, as a line of the ledger.jsonl beside its shards: a row of the ledger without a date."""
+
+    source_id: SourceId
+    url: Text
+    license_spdx: Text
+    sha256: Sha256
+    n_docs: Documents
+    allowed_uses: tuple[Use, ...]
+    pii_policy: PiiPolicy
+    filters_applied: tuple[str, ...]
+    kept: Documents
+    dropped: Documents
+    dropped_by: dict[str, Documents]
+    """``stage.rule`` -> documents; their sum is ``dropped``."""
+    notes: str
+    revoked: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.source_id
 
 
 def row_problems(row: Mapping[str, Any]) -> list[str]:
     """What is wrong with a parsed ledger row, one line a problem; the caller says which row. Empty when it is a :class:`LedgerRow`."""
     return strict.convert(dict(row), LedgerRow)[1]
+
+
+def verify_ledger(
+    policy: Policy,
+    lines: Iterable[Mapping[str, Any]],
+    rows: Mapping[str, tuple[str, int]],
+    use: str = "train",
+    row_type: type[LedgerRow] | type[CorpusRow] = LedgerRow,
+) -> list[str]:
+    """What policy says against a corpus, by its ledger: :func:`verify` over the last row of each source.
+
+    A row that is none is a problem by its number, and so is one whose counts do not add up; a source whose last row is none has no row.
+    """
+    problems: list[str] = []
+    last: dict[str, LedgerRow | CorpusRow] = {}
+    for number, line in enumerate(lines, 1):
+        row, wrong = strict.convert(dict(line), row_type)
+        if row is not None and row.kept + row.dropped != row.n_docs:
+            wrong = [f"kept {row.kept} and dropped {row.dropped} are not the {row.n_docs} of n_docs"]
+        problems += [f"ledger row {number}: {problem}" for problem in wrong]
+        if row is None or wrong:
+            last.pop(str(line.get("source_id")), None)
+        else:
+            last[row.source_id] = row
+    return problems + verify(policy, last.values(), rows, use, {row.source_id: row.kept for row in last.values()})
+
+
+def revoked_by(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Ids and digests that rows of a ledger take back, and why. A later row that takes nothing back does not undo it.
+
+    >>> revoked_by([{"source_id": "a", "sha256": "0" * 64, "revoked": True, "notes": "asked for"}, {"source_id": "a"}])["a"]
+    'asked for'
+    """
+    return {
+        str(line[key]): str(line.get("notes") or "its row in the ledger says so")
+        for line in lines
+        for key in ("source_id", "sha256")
+        if line.get("revoked") is True and key in line
+    }
+
+
+def row_schema(row_type: type[LedgerRow] | type[CorpusRow]) -> dict[str, Any]:
+    """The JSON Schema of a line of a ledger, from the type."""
+    schema = msgspec.json.schema(row_type, ref_template="#/$defs/{name}")
+    definition: dict[str, Any] = schema["$defs"][row_type.__name__]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | definition
 
 
 # --- rules of a policy ---
@@ -198,7 +304,7 @@ def _source_problems(policy: Policy, source: Declared, held: tuple[str, int] | N
     if held is None:
         return problems
     if source.revoked:
-        problems.append("is revoked; take it out of the configuration")
+        problems.append(f"was revoked: {source.notes or 'no reason is given'}; take it out of the configuration")
     if use not in source.allowed_uses:
         problems.append(f"is not declared for {use}; its allowed_uses are {', '.join(source.allowed_uses) or 'none'}")
     if held[0] != source.license_spdx:

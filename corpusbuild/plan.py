@@ -188,13 +188,21 @@ def _ledger_params(loaded: Loaded) -> ledger.Params:
                 license_spdx=s.license_spdx,
                 allowed_uses=s.allowed_uses,
                 pii_policy=s.pii_policy,
-                revoked=not {s.id, s.sha256, *(f.sha256 for f in s.files)}.isdisjoint(loaded.revoked),
+                credit=declared.credit or "",
+                notice=notice,
+                revoked=(why := _revocation(s, loaded.revoked)) is not None,
+                notes=why or "",
             )
-            for s in loaded.sources
+            for s, declared, notice in zip(loaded.sources, corpus.sources, loaded.notices, strict=True)
         ),
         policy=loaded.policy,
         settings=_settings(loaded),
     )
+
+
+def _revocation(source: sources.Source, revoked: Mapping[str, str]) -> str | None:
+    """Why a source was taken back, by its id or by the digest of a file; None when it was not."""
+    return next((revoked[name] for name in (source.id, source.sha256, *(f.sha256 for f in source.files)) if name in revoked), None)
 
 
 def _settings(loaded: Loaded) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
             "repetition_max_frac": rules.repetition.max_frac,
             **({"rules": " ".join(rules.rules)} if rules.rules else {}),
         },
-        "decontaminate": f"{corpus.decontam.ngram}-gram overlap with {len(loaded.protected)} protected files",
+        "decontaminate": f"{corpus.decontam.ngram}-gram overlap with protected files ({len(loaded.protected)})",
         "scrub": "per source, see the ledger",
         "exact_dedup": "paragraphs, first occurrence kept",
         "near_dedup": {

@@ -6,6 +6,7 @@ from pathlib import Path
 from corpusbuild import licenses
 from corpusbuild.config import load
 from corpusbuild.errors import ConfigError, LicenseError
+from corpusbuild.ledger import LEDGER_NAME, read_rows
 from corpusbuild.plan import Plan, plan
 from corpusbuild.sources import fetch_identity
 from corpusbuild.stage import Step
@@ -37,6 +38,11 @@ class Build:
     plan: Plan | None
     problem: ConfigError | LicenseError | None = None
 
+    def shown_problem(self) -> str:
+        """What is wrong, in a line that does not name the file; empty when nothing is."""
+        first, *more = str(self.problem or "").splitlines() or [""]
+        return first.removeprefix(f"{self.path}: ") + (f" (and {len(more)} more)" if more else "")
+
 
 @dataclass(frozen=True)
 class Project:
@@ -48,7 +54,8 @@ class Project:
 
 def open_project(options: Options) -> Project:
     """Read every ``configs/*.toml``. One that is broken stops only itself."""
-    builds = {path.stem: _open(path, options) for path in sorted(options.configs.glob("*.toml"))}
+    revoked = licenses.revoked_by(read_rows(options.cache / LEDGER_NAME))
+    builds = {path.stem: _open(path, options, revoked) for path in sorted(options.configs.glob("*.toml"))}
     builds = _refuse_clashes(builds)
     sources: dict[str, Step] = {}
     for build in builds.values():
@@ -66,9 +73,9 @@ def refused(plan: Plan) -> LicenseError | None:
     return LicenseError(*(f"{plan.loaded.path}: {problem}" for problem in problems)) if problems else None
 
 
-def _open(path: Path, options: Options) -> Build:
+def _open(path: Path, options: Options, revoked: dict[str, str]) -> Build:
     try:
-        made = plan(load(path, options.overrides, options.limit))
+        made = plan(load(path, options.overrides, options.limit, revoked))
     except ConfigError as error:
         return Build(path.stem, path, None, error)
     return Build(path.stem, path, made, refused(made))

@@ -11,7 +11,7 @@ LAYERS = [
         "pure",
         {
             "strict", "text", "language", "quality", "contamination", "pii", "licenses", "minhash", "unionfind", "split", "sources", "resume",
-            "origins", "progress", "datasheet", "law", "binfile", "rowdigest",
+            "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant",
         },
     ),
     (

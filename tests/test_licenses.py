@@ -223,8 +223,8 @@ def test_an_eval_only_licence_may_forbid_commerce():
 # --- the gate ---
 
 
-def source(id="web", licence="MIT", uses=("train", "eval"), revoked=False):
-    return SimpleNamespace(id=id, license_spdx=licence, allowed_uses=uses, revoked=revoked)
+def source(id="web", licence="MIT", uses=("train", "eval"), revoked=False, notes=""):
+    return SimpleNamespace(id=id, license_spdx=licence, allowed_uses=uses, revoked=revoked, notes=notes)
 
 
 def test_a_sound_corpus_passes():
@@ -241,7 +241,8 @@ def test_a_sound_corpus_passes():
         (source(licence="GPL-3.0-only", uses=(), revoked=True), ("x", 3), "is not in the policy"),  # the rest is skipped
         (source(licence="NOASSERTION"), ("NOASSERTION", 3), f"is refused (NOASSERTION: {WHY})"),
         (source(licence="CC-BY-NC-4.0"), ("CC-BY-NC-4.0", 3), "allowed_uses has train, but licence CC-BY-NC-4.0 allows eval only"),
-        (source(revoked=True), ("MIT", 3), "is revoked"),
+        (source(revoked=True), ("MIT", 3), "was revoked: no reason is given; take it out of the configuration"),
+        (source(revoked=True, notes="its author asked"), ("MIT", 3), "was revoked: its author asked; take it out of the configuration"),
         (source(uses=("eval",)), ("MIT", 3), "is not declared for train"),
         (source(uses=()), ("MIT", 3), "its allowed_uses are none"),
         (source(), ("MIT | Apache-2.0", 3), "the shards say licence 'MIT | Apache-2.0', the configuration 'MIT'"),

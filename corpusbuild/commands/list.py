@@ -23,19 +23,19 @@ class List(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
 
 
 def show(session: Session, names: list[str]) -> None:
-    """Print the table. A build is fresh when every step is and its names stand for them."""
+    """Print the table. A build is fresh when every step is and its names stand for them. One that policy refuses is stale when it was built before."""
     project = session.project
     rows: list[tuple[str, str, str, str]] = []
     for name in names:
         build = project.builds[name]
         if build.plan is None:
-            rows.append((f"build:{name}", "broken", "", str(build.problem).splitlines()[0]))
+            rows.append((f"build:{name}", "broken", "", build.shown_problem()))
             continue
         last = read_record(project.store, name)
         steps = [(step, *state(step, project.store, last)) for step in build.plan.steps]
         states = {s for _, s, _ in steps}
         if build.problem is not None:
-            whole, why = "refused", str(build.problem).splitlines()[0]
+            whole, why = "stale" if last else "refused", build.shown_problem()
         elif states == {"fresh"}:
             published = session.is_published(build)
             whole, why = ("fresh", "") if published else ("stale" if last else "missing", "built, but its names stand for another build")
@@ -45,7 +45,7 @@ def show(session: Session, names: list[str]) -> None:
         rows.append((f"build:{name}", whole, build.plan.loaded.sha256[:12], why))
         for step, of_step, why in steps:
             label = step.label if step.stage.name == "fetch" else f"build:{name}:{step.label}"
-            rows.append((f"  {label}", of_step, step.key[:12], why))
+            rows.append((f"  {label}", of_step, step.key[:12], (step is build.plan.corpus and build.shown_problem()) or why))
     width = max((len(row[0]) for row in rows), default=0)
     for label, of, key, why in rows:
         session.say(f"{label:<{width}}  {of:<8}{key:<12}  {why}".rstrip())
