@@ -54,7 +54,7 @@ class Project:
 
 def open_project(options: Options) -> Project:
     """Read every ``configs/*.toml``. One that is broken stops only itself."""
-    revoked = licenses.revoked_by(read_rows(options.cache / LEDGER_NAME))
+    revoked = licenses.revoked_by(read_rows(options.cache / LEDGER_NAME) if options.cache.is_dir() else ())
     builds = {path.stem: _open(path, options, revoked) for path in sorted(options.configs.glob("*.toml"))}
     builds = _refuse_clashes(builds)
     sources: dict[str, Step] = {}
