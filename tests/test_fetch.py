@@ -275,18 +275,13 @@ def test_concurrency_is_bounded(server, tmp_path):
 
 
 def test_ledger_rows_follow_the_input_order(server, tmp_path):
-    others_done = threading.Event()
-
     def last(conn, request, stop):
-        others_done.wait(2)
+        while not all((tmp_path / f"raw/s{i}").exists() for i in (1, 2)) and not stop.wait(0.002):
+            pass
+        stop.wait(0.05)
         conn.sendall(head(200, {"Content-Length": len(TINY)}) + TINY)
 
-    def other(conn, request, stop):
-        conn.sendall(head(200, {"Content-Length": len(TINY)}) + TINY)
-        if request.path == "/2":
-            others_done.set()
-
-    sources = [source(server.on(f"/{i}", last if i == 0 else other), id=f"s{i}") for i in range(3)]
+    sources = [source(server.on(f"/{i}", last if i == 0 else ok(TINY)), id=f"s{i}") for i in range(3)]
     manifest = run(sources, tmp_path)
     assert [r["source_id"] for r in rows(tmp_path)] == ["s0", "s1", "s2"]
     assert [e.source.id for e in manifest.entries] == ["s0", "s1", "s2"]
