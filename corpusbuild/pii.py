@@ -8,11 +8,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from corpusbuild import identifiers
+from corpusbuild.identifiers import BEGINS, ENDS, UNSPACED
 from corpusbuild.text import replace
 
 KINDS = ("email", "phone", "card", "ip", "key")
-PLACEHOLDERS = {kind: f"<{kind.upper()}>" for kind in KINDS}
-MANIFEST_KEYS = {kind: f"{kind}s" for kind in KINDS}
+"""The kinds that are looked for unless a configuration says otherwise."""
+FURTHER_KINDS = tuple(identifiers.FORMS)
+"""The kinds that a configuration may add. Their checks are those of python-stdnum."""
+ALL_KINDS = (*KINDS, *FURTHER_KINDS)
+PLACEHOLDERS = {kind: f"<{kind.upper()}>" for kind in ALL_KINDS}
+MANIFEST_KEYS = {kind: f"{kind}s" for kind in ALL_KINDS}
 """The name under which a manifest counts each kind."""
 
 MAX_ROUNDS = 20
@@ -26,8 +32,8 @@ class PiiSpan(NamedTuple):
     end: int
 
 
-def detect(text: str) -> list[PiiSpan]:
-    """The personal data in ``text``, in order, without overlaps.
+def detect(text: str, kinds: Sequence[str] = KINDS) -> list[PiiSpan]:
+    """The personal data of ``kinds`` in ``text``, in order, without overlaps.
 
     - email: ``local@label.label.tld``, local of ``A-Za-z0-9._%+-``, labels of ``A-Za-z0-9-``, a last one of two letters or more; not after a
       word character or one of ``.+-``, not before a word character or ``-``.
@@ -39,8 +45,10 @@ def detect(text: str) -> list[PiiSpan]:
       more, so that ``::1`` and slices are none.
     - key: a secret in the form of a well-known service, not touching a word character or ``-``.
 
-    Of spans that overlap the first stays, of those that start together the longest, of equal ones the first of ``KINDS``. What is found is
-    then taken for a border and what stands between is searched again, up to ``MAX_ROUNDS`` times a line, so that nothing is to be found in the
+    - iban, mac, us_ssn, gb_nino, de_idnr, fr_nir, es_dni, it_cf, nl_bsn, pt_nif: as :data:`corpusbuild.identifiers.FORMS` has them.
+
+    Of spans that overlap the first stays, of those that start together the longest, of equal ones the first of ``FURTHER_KINDS``, then of
+    ``KINDS``. What is found is then taken for a border and what stands between is searched again, up to ``MAX_ROUNDS`` times a line, so that nothing is to be found in the
     redacted text.
 
     >>> detect("Mail ana@example.com or call (212) 555-0123.")
@@ -51,7 +59,7 @@ def detect(text: str) -> list[PiiSpan]:
     for _ in range(MAX_ROUNDS):
         again: list[tuple[int, int]] = []
         for start, end in stretches:
-            spans = [PiiSpan(kind, start + at, start + until) for kind, at, until in _search(text[start:end])]
+            spans = [PiiSpan(kind, start + at, start + until) for kind, at, until in _search(text[start:end], kinds)]
             found += spans
             again += _between(text, start, end, spans)
         stretches = again
@@ -82,7 +90,11 @@ def luhn_ok(digits: str) -> bool:
 # --- one search ---
 
 
-def _search(text: str) -> list[PiiSpan]:
+_PRECEDENCE = {kind: place for place, kind in enumerate((*FURTHER_KINDS, *KINDS))}
+"""A number with a stricter check may be a card as well, but not the other way about."""
+
+
+def _search(text: str, kinds: Sequence[str]) -> list[PiiSpan]:
     digits = _digit_count(text)
     candidates = [
         PiiSpan(kind, start, end)
@@ -94,11 +106,12 @@ def _search(text: str) -> list[PiiSpan]:
             ("ip", "::" in text or text.count(":") >= 6, _ip6),
             ("key", any(mark in text for mark in _KEY_MARKS), _keys),
         )
-        if worth_it
+        if kind in kinds and worth_it
         for start, end in find(text)
     ]
+    candidates += [PiiSpan(kind, start, end) for kind in kinds if kind in FURTHER_KINDS for start, end in identifiers.find(kind, text)]
     spans: list[PiiSpan] = []
-    for span in sorted(candidates, key=lambda s: (s.start, -s.end, KINDS.index(s.kind))):
+    for span in sorted(candidates, key=lambda s: (s.start, -s.end, _PRECEDENCE[s.kind])):
         if not spans or spans[-1].end <= span.start:
             spans.append(span)
     return spans
@@ -127,11 +140,11 @@ def _digit_count(text: str) -> int:
 
 # --- detectors: each gives (start, end), in order; they may overlap those of other kinds ---
 
-_ADDRESS = r"[A-Za-z0-9._%+-]++@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?![\w-])"
+_ADDRESS = r"[A-Za-z0-9._%+-]++@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?!-)" + ENDS
 _EMAIL_HERE = re.compile(_ADDRESS)
 # a run of the local part is tried from its first character only, or each of them would begin a search of the whole run
 _EMAIL = re.compile(r"(?<![A-Za-z0-9._%+-])" + _ADDRESS)
-_BORDERLESS = re.compile(r"(?<=[\w.+-])")
+_BORDERLESS = re.compile(rf"(?!{BEGINS})|(?<=[.+-])")
 
 
 def _emails(text: str) -> Iterator[tuple[int, int]]:
@@ -150,7 +163,7 @@ def _emails(text: str) -> Iterator[tuple[int, int]]:
 
 
 # a set before what looks behind it, for the engine skips to the next member of a set that a pattern begins with
-_PHONE_START = re.compile(r"[(+0-9](?<![\w+].)", re.DOTALL)
+_PHONE_START = re.compile(rf"[(+0-9](?:(?<![\w+].)|(?<=[{UNSPACED}].))", re.DOTALL)
 _PHONE = re.compile(
     r"""(?:
         (?:\+1[ .-]?|1[ .-])?\([2-9][0-9]{2}\)[ ]?[2-9][0-9]{2}[ .-][0-9]{4}(?![.-][0-9])
@@ -158,7 +171,8 @@ _PHONE = re.compile(
       | (?<![0-9]\.)(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}\.[2-9][0-9]{2}\.[0-9]{4}(?!\.[0-9])
       | (?<![0-9][ ])(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}[ ][2-9][0-9]{2}[ ][0-9]{4}(?![ ][0-9])
       | \+[0-9](?:[ .-]?[0-9]){7,14}
-    )(?!\w)""",
+    )"""
+    + ENDS,
     re.VERBOSE,
 )
 
@@ -175,8 +189,8 @@ _RUN = re.compile(r"[0-9]++(?:[ -][0-9]++)*+")
 _GROUP = re.compile(r"[0-9]+")
 _CARD_DIGITS = range(13, 20)
 _CARD_LAYOUTS = ((4, 4, 4, 4), (4, 6, 5))
-_PART_BEFORE = re.compile(r"(?<=\w)|(?<=[0-9]\.)")
-_PART_AFTER = re.compile(r"\w|\.[0-9]")
+_PART_BEFORE = re.compile(rf"(?!{BEGINS})|(?<=[0-9]\.)")
+_PART_AFTER = re.compile(rf"(?!{ENDS})|\.[0-9]")
 
 Groups = list[tuple[int, int]]
 
@@ -234,14 +248,14 @@ def _sizes(groups: Groups) -> tuple[int, ...]:
     return tuple(end - start for start, end in groups)
 
 
-_IP4 = re.compile(r"[0-9](?<![\w.].)[0-9]{0,2}(?:\.[0-9]{1,3}){3}(?!\.?\w)", re.DOTALL)
+_IP4 = re.compile(rf"[0-9](?:(?<![\w.].)|(?<=[{UNSPACED}].))[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}(?!\.\w)", re.DOTALL)
 
 
 def _ip4(text: str) -> Iterator[tuple[int, int]]:
     return (match.span() for match in _IP4.finditer(text) if all(int(part) <= 255 for part in match[0].split(".")))
 
 
-_HEX_RUN = re.compile(r"(?<![\w:.])[0-9A-Fa-f:.]++(?![\w:.])")
+_HEX_RUN = re.compile(rf"{BEGINS}(?<![:.])[0-9A-Fa-f:.]++{ENDS}")
 _LONGEST_IP6 = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 
@@ -264,14 +278,16 @@ def _is_ip6(address: str) -> bool:
 
 
 _KEY = re.compile(
-    r"""(?<![\w-])(?:
+    BEGINS
+    + r"""(?<!-)(?:
         sk-[A-Za-z0-9_-]{20,}+
       | AKIA[0-9A-Z]{16}
       | gh[pousr]_[A-Za-z0-9]{36}
       | xox[abprs]-[A-Za-z0-9-]{10,}+
       | AIza[0-9A-Za-z_-]{35}
       | tl_[a-z0-9]{4,32}_[A-Za-z0-9]{24,}+
-    )(?![\w-])""",
+    )(?!-)"""
+    + ENDS,
     re.VERBOSE,
 )
 _KEY_MARKS = ("sk-", "AKIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "AIza", "tl_")
