@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from corpusbuild import language, licenses, plugins, strict
+from corpusbuild import identifiers, language, licenses, pii, plugins, strict
 from corpusbuild.errors import ConfigError
 from corpusbuild.hashing import config_sha256, file_sha256
 from corpusbuild.model import Record
@@ -105,6 +105,15 @@ class Decontam(Record):
     ngram: Annotated[int, Meta(ge=1)] = 13
 
 
+class Pii(Record):
+    kinds: Annotated[tuple[pii.Kind, ...], Meta(min_length=1)] = pii.KINDS
+    """Which kinds of personal data are looked for. Those after key need the extra corpusbuild[pii]."""
+
+    def __post_init__(self) -> None:
+        if repeated := sorted({kind for kind in self.kinds if self.kinds.count(kind) > 1}):
+            raise ValueError(f"kinds names {', '.join(repeated)} twice")
+
+
 class TokenizerConfig(Record):
     id: Name
     path: Text | None = None
@@ -165,6 +174,7 @@ class Corpus(Record):
     filters: FilterParams = FilterParams()
     dedup: Dedup = Dedup()
     decontam: Decontam = Decontam()
+    pii: Pii = Pii()
     stages: Stages = Stages()
     run: Run = Run()
 
@@ -190,6 +200,8 @@ class Loaded:
     """``package.module:function`` -> digest of its source."""
     lid: str | None
     """The trained identifier of languages with its version, where any source asks for it."""
+    pii_validators: str | None
+    """The version of the library that checks the further kinds of personal data, where there are some."""
     project: str
     """The folder that holds the configurations' folder."""
     policy: licenses.Policy
@@ -235,6 +247,8 @@ def load(
     problems += more
     lid, more = _lid(filters)
     problems += more
+    validators, more = _validators(corpus)
+    problems += more
     tokenizer, more = _file(path.parent, corpus.tokenizer.path, "tokenizer.path")
     problems += more
     if problems:
@@ -258,6 +272,7 @@ def load(
         else None,
         plugins=found,
         lid=lid,
+        pii_validators=validators,
         project=str(project),
         policy=_policy(path.parent / "policy" / "licenses.toml"),
         notices=tuple(notices),
@@ -374,6 +389,16 @@ def _lid(filters: list[FilterParams]) -> tuple[str | None, list[str]]:
         return language.lid_version(), []
     except ImportError:
         return None, [f"filters.lang_model: lid needs {language.LID_PACKAGE}; install it with: pip install 'corpusbuild[lid]'"]
+
+
+def _validators(corpus: Corpus) -> tuple[str | None, list[str]]:
+    further = [kind for kind in corpus.pii.kinds if kind in pii.FURTHER_KINDS]
+    if not further:
+        return None, []
+    try:
+        return identifiers.version(), []
+    except ImportError:
+        return None, [f"pii.kinds: {', '.join(further)} need python-stdnum: pip install 'corpusbuild[pii]'"]
 
 
 def _file(folder: Path, name: str | None, key: str) -> tuple[Path | None, list[str]]:

@@ -6,19 +6,23 @@ Every detector takes time linear in the text, whatever the text, and finds nothi
 import ipaddress
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from corpusbuild import identifiers
 from corpusbuild.identifiers import BEGINS, ENDS, UNSPACED
 from corpusbuild.text import replace
 
-KINDS = ("email", "phone", "card", "ip", "key")
+Kind = Literal[
+    "email", "phone", "card", "ip", "key",
+    "iban", "mac", "us_ssn", "gb_nino", "de_idnr", "fr_nir", "es_dni", "it_cf", "nl_bsn", "pt_nif",
+]  # fmt: skip
+ALL_KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS = ALL_KINDS[:5]
 """The kinds that are looked for unless a configuration says otherwise."""
-FURTHER_KINDS = tuple(identifiers.FORMS)
-"""The kinds that a configuration may add. Their checks are those of python-stdnum."""
-ALL_KINDS = (*KINDS, *FURTHER_KINDS)
-PLACEHOLDERS = {kind: f"<{kind.upper()}>" for kind in ALL_KINDS}
-MANIFEST_KEYS = {kind: f"{kind}s" for kind in ALL_KINDS}
+FURTHER_KINDS = ALL_KINDS[5:]
+"""The kinds that a configuration may add: those of :mod:`corpusbuild.identifiers`."""
+PLACEHOLDERS: dict[str, str] = {kind: f"<{kind.upper()}>" for kind in ALL_KINDS}
+MANIFEST_KEYS: dict[str, str] = {kind: f"{kind}s" for kind in ALL_KINDS}
 """The name under which a manifest counts each kind."""
 
 MAX_ROUNDS = 20
@@ -90,7 +94,7 @@ def luhn_ok(digits: str) -> bool:
 # --- one search ---
 
 
-_PRECEDENCE = {kind: place for place, kind in enumerate((*FURTHER_KINDS, *KINDS))}
+_PRECEDENCE: dict[str, int] = {kind: place for place, kind in enumerate((*FURTHER_KINDS, *KINDS))}
 """A number with a stricter check may be a card as well, but not the other way about."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from corpusbuild import minhash, sources
+from corpusbuild import minhash, pii, sources
 from corpusbuild.config import Loaded
 from corpusbuild.hashing import key_digest
 from corpusbuild.model import Key
@@ -105,7 +105,11 @@ def plan(loaded: Loaded) -> Plan:
             decontaminated.append(step(decontaminate.STAGE, params, {"documents": (documents[-1],)}, source.id, (last[-1],)))
             removed, last[-1] = (decontaminated[-1],), decontaminated[-1]
         if on.scrub:
-            policy = scrub.Params(source=source.id, policy=source.pii_policy)  # type: ignore[arg-type]  # checked by the configuration
+            policy = scrub.Params(
+                source=source.id,
+                policy=source.pii_policy,  # type: ignore[arg-type]  # checked by the configuration
+                pii=scrub.Search(kinds=_kinds(loaded), validators=loaded.pii_validators),
+            )
             scrubbed.append(step(scrub.STAGE, policy, {"documents": (documents[-1],), "removed": removed}, source.id, (last[-1],)))
             last[-1] = scrubbed[-1]
         if on.exact_dedup or on.near_dedup:
@@ -148,6 +152,11 @@ def _sign_params(loaded: Loaded) -> minhash.SignParams:
     return minhash.SignParams(num_perm=dedup.num_perm, bands=dedup.bands, shingle=dedup.shingle, seed=dedup.seed)
 
 
+def _kinds(loaded: Loaded) -> tuple[str, ...]:
+    """The kinds of personal data in use, in one order, whatever the configuration's."""
+    return tuple(kind for kind in pii.ALL_KINDS if kind in loaded.corpus.pii.kinds)
+
+
 def _shard_params(loaded: Loaded) -> shard.Params:
     corpus, dedup = loaded.corpus, loaded.corpus.dedup
     return shard.Params(
@@ -171,6 +180,7 @@ def _shard_params(loaded: Loaded) -> shard.Params:
             "bands": dedup.bands,
             "ngram": corpus.decontam.ngram,
         },
+        pii=_kinds(loaded),
     )
 
 
@@ -222,7 +232,7 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
             **({"rules": " ".join(rules.rules)} if rules.rules else {}),
         },
         "decontaminate": f"{corpus.decontam.ngram}-gram overlap with protected files ({len(loaded.protected)})",
-        "scrub": "per source, see the ledger",
+        "scrub": f"per source, see the ledger; {', '.join(_kinds(loaded))}",
         "exact_dedup": "paragraphs, first occurrence kept",
         "near_dedup": {
             "jaccard_threshold": dedup.jaccard_threshold,

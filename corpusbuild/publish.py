@@ -192,7 +192,7 @@ _INNER = ("limits", "sign", "sharding", "params")  # how parameters are grouped 
 def _join(name: str, field: str) -> str:
     if field in _INNER:
         return name
-    if field in ("sources", "policy"):
+    if field in ("sources", "policy", "pii"):
         return field
     return f"{name}.{field}" if name else field
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpusbuild.model import Contents, Tally, total
+from corpusbuild.pii import ALL_KINDS
 from corpusbuild.progress import size
 from corpusbuild.publish import BuildRecord, StepRecord
 from corpusbuild.quality import RULES
@@ -54,7 +55,7 @@ def summary(record: BuildRecord, cache: Path) -> str:
         if tokenize:
             words += f", {tokens.get(f'{split}_tokens', 0):,} tokens ({record.tokenizer})"
         lines.append(f"{split:<7}{words}")
-    replaced = [f"{kind} {all_kept.also.get(kind, 0):,}" for kind in ("email", "phone", "card", "ip", "key") if all_kept.also.get(kind, 0)]
+    replaced = [f"{kind} {all_kept.also.get(kind, 0):,}" for kind in ALL_KINDS if all_kept.also.get(kind, 0)]
     lines += [f"personal data replaced: {', '.join(replaced) or 'none'}", ""]
 
     corpus = cache / "corpus" / record.dataset / record.version

@@ -59,7 +59,10 @@ def scores(half, kinds):
 
 
 def table():
-    lines = ["| kinds in use | kind | tune: spans | precision | recall | held out: spans | precision | recall |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| kinds in use | kind | tune: spans | precision | recall | held out: spans | precision | recall |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for name, kinds in (("the five", KINDS), ("all", ALL_KINDS)):
         tune, held = scores("tune", kinds), scores("held out", kinds)
         for kind in kinds:

@@ -10,7 +10,7 @@ LAYERS = [
     (
         "pure",
         {
-            "strict", "text", "language", "quality", "contamination", "pii", "licenses", "minhash", "unionfind", "split", "sources", "resume",
+            "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "resume",
             "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant",
         },
     ),
@@ -33,6 +33,7 @@ ONLY_IN = {
     "doit": ("commands", "dodo"),
     "aiohttp": ("http",),
     "tokenizers": ("tokenizer",),
+    "stdnum": ("identifiers",),
     "pycld2": ("language",),
     "fcntl": ("store", "ledger", "downloads", "commands.clean"),
     "sqlite3": (),

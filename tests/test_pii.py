@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusbuild import pii
-from corpusbuild.pii import KINDS, MANIFEST_KEYS, PLACEHOLDERS, PiiSpan, detect, luhn_ok, redact
+from corpusbuild import identifiers, pii
+from corpusbuild.pii import ALL_KINDS, FURTHER_KINDS, KINDS, MANIFEST_KEYS, PLACEHOLDERS, PiiSpan, detect, luhn_ok, redact
 from corpusbuild.text import effective, normalize, paragraphs
 
 law = settings(deadline=None, max_examples=300)
@@ -28,19 +28,49 @@ pieces = st.sampled_from(
         *("4111 1111 1111 1111", "4111111111111111", "3782-822463-10005", "5500-0000-0000-0004", "05", "2017 2018"),
         *("1.2.3.4", "192.168.0.255", "2001:db8::1", "fe80::1", "::ffff:1.2.3.4", "1:2:3:4:5:6:7:8", "::", ":"),
         *("AKIA0A9Z0A9Z0A9Z0A9Z", "sk-aaaaaaaaaaaaaaaaaaaaaaaa", "<EMAIL>", "<CARD>", "(", ")", "_", "/", ";", "\ud800", "\u0664"),
-        *(" ", "-", ".", " ", "-", ".", "\n", "\n\n", "\n \n", "\t", "\u00a0"),
+        *(" ", "-", ".", " ", "-", ".", "\n", "\n\n", "\n \n", "\t", "\u00a0", "は", "ก"),
+    ]
+)
+NUMBERS = {
+    "iban": ("DE89370400440532013000", "GB29 NWBK 6016 1331 9268 19", "NL91 ABNA 0417 1643 00", "FR14 2004 1010 0505 0001 3M02 606"),
+    "mac": ("00:1A:2B:3C:4D:5E", "d0-50-99-84-a2-a0", "ff:ff:ff:ff:ff:ff"),
+    "us_ssn": ("536-90-4399", "123-45-6789"),
+    "gb_nino": ("AB123456C", "JG 10 37 59 A"),
+    "de_idnr": ("36574261809", "36 574 261 809"),
+    "fr_nir": ("295109912611193", "2 95 10 99 126 111 93", "2 53 05 2A 006 084 01"),
+    "es_dni": ("54362315K", "54362315-K", "54.362.315-K", "X2482300W", "X-2482300-W"),
+    "it_cf": ("RCCMNL83S18D969H", "RCC MNL 83S18 D969H"),
+    "nl_bsn": ("111222333", "1112.22.333"),
+    "pt_nif": ("501964843", "501 964 843"),
+}
+"""Numbers from the libraries' own documentation, by kind."""
+NAMED = {"de_idnr": ("Steuer-ID ", "IdNr.: "), "nl_bsn": ("BSN ", "burgerservicenummer: "), "pt_nif": ("NIF ", "Contribuinte n.º ")}
+further_pieces = st.sampled_from(
+    [
+        *(n for of in NUMBERS.values() for n in of),
+        *(n for of in NAMED.values() for n in of),
+        "AB12",
+        "12",
+        "0416",
+        "-12",
+        ".1",
+        ":00",
+        "AB",
+        "é",
+        "EUR",
     ]
 )
 texts = st.lists(pieces, max_size=14).map("".join)
+all_texts = st.lists(pieces | further_pieces, max_size=14).map("".join)
 
 
 @law
-@given(texts | st.text(max_size=60))
-def test_spans_are_ordered_apart_and_within_a_line(text):
-    spans = detect(text)
+@given(all_texts | st.text(max_size=60), st.sets(st.sampled_from(ALL_KINDS)))
+def test_spans_are_ordered_apart_and_within_a_line(text, kinds):
+    spans = detect(text, sorted(kinds))
     at = 0
     for kind, start, end in spans:
-        assert kind in KINDS
+        assert kind in kinds
         assert at <= start < end <= len(text)
         assert "\n" not in text[start:end]
         assert text[start:end] == text[start:end].strip()
@@ -48,10 +78,10 @@ def test_spans_are_ordered_apart_and_within_a_line(text):
 
 
 @law
-@given(texts)
+@given(all_texts)
 def test_spans_never_cross_a_paragraph_so_any_cut_can_be_made(text):
     where = paragraphs(text)
-    spans = [(start, end, PLACEHOLDERS[kind]) for kind, start, end in detect(text)]
+    spans = [(start, end, PLACEHOLDERS[kind]) for kind, start, end in detect(text, ALL_KINDS)]
     assert all(any(a <= start < end <= b for a, b in where) for start, end, _ in spans)
     for cut in range(len(where)):
         effective(text, {cut}, spans)
@@ -64,6 +94,12 @@ def test_nothing_is_found_in_a_redacted_text(text):
 
 
 @law
+@given(all_texts)
+def test_nor_when_further_kinds_are_looked_for(text):
+    assert detect(redact(text, detect(text, ALL_KINDS)), ALL_KINDS) == []
+
+
+@law
 @given(texts)
 def test_a_redacted_normal_form_stays_one(text):
     text = normalize(text.replace("\ud800", ""))
@@ -73,7 +109,7 @@ def test_a_redacted_normal_form_stays_one(text):
 @law
 @given(texts)
 def test_mail_addresses_are_what_the_plain_expression_says(text):
-    plain = re.compile(r"(?<![\w.+-])[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?![\w-])")
+    plain = re.compile(r"(?:(?<![\w.+-])|(?<=[はก]))[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?!-|(?![はก])\w)")
     assert list(pii._emails(text)) == [match.span() for match in plain.finditer(text)]
 
 
@@ -98,8 +134,12 @@ def test_the_worked_example():
 
 
 def test_names():
-    assert list(PLACEHOLDERS.values()) == ["<EMAIL>", "<PHONE>", "<CARD>", "<IP>", "<KEY>"]
-    assert list(MANIFEST_KEYS.values()) == ["emails", "phones", "cards", "ips", "keys"]
+    assert KINDS == ("email", "phone", "card", "ip", "key")
+    assert [PLACEHOLDERS[kind] for kind in KINDS] == ["<EMAIL>", "<PHONE>", "<CARD>", "<IP>", "<KEY>"]
+    assert [MANIFEST_KEYS[kind] for kind in KINDS] == ["emails", "phones", "cards", "ips", "keys"]
+    assert (PLACEHOLDERS["iban"], MANIFEST_KEYS["us_ssn"]) == ("<IBAN>", "us_ssns")
+    assert set(FURTHER_KINDS) == set(identifiers.FORMS) == set(NUMBERS)
+    assert list(PLACEHOLDERS) == list(ALL_KINDS)
 
 
 @pytest.mark.parametrize(
@@ -282,3 +322,76 @@ def test_hostile_text_ends(unit):
 @pytest.mark.parametrize("unit", ["1", "a@", "1.1.1.1.", "%", "1-"])
 def test_a_megabyte_of_hostile_text_ends(unit):
     detect(unit * (1_000_000 // len(unit)) + "@")
+
+
+@pytest.mark.parametrize(("kind", "number"), [(kind, number) for kind in NUMBERS for number in NUMBERS[kind]])
+@pytest.mark.parametrize(
+    "frame", ["{}", "see {}.", "({})", "{}, {}; {}", "<{}>", "a\n{}\nb", "is: {}!", "x\u00a0{}\u3000y", "{} EUR", "は{}です"]
+)
+def test_further_kinds_in_running_text(kind, number, frame):
+    for name in NAMED.get(kind, ("",)):
+        text = frame.format(*[name + number] * 3)
+        assert [(k, text[a:b]) for k, a, b in detect(text, ALL_KINDS)] == [(kind, number)] * frame.count("{}")
+        assert not {k for k, _, _ in detect(text)} & set(FURTHER_KINDS), "they are off unless named"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DE88370400440532013000",
+        "DE8937040044053201300",
+        "XDE89370400440532013000",
+        "00:1A:2B:3C:4D",
+        "00:1A:2B:3C:4D:5E:6F",
+        "00:1A-2B:3C-4D:5E",
+        "at 12:30:45:11",
+        "000-12-3456",
+        "1-536-90-4399",
+        "536-90-43990",
+        "078-05-1120",
+        "QQ123456C",
+        "GB123456A",
+        "AB123456E",
+        "order 36574261809",
+        "Steuer-ID 36574261890",
+        "Steuer-ID and 36574261809",
+        "295139912611193",
+        "295109912611194",
+        "54362315A",
+        "54362315KX",
+        "RCCMNL83S18D969A",
+        "order 111222333",
+        "BSN 111252333",
+        "BSN 1112.22.333.4",
+        "xBSN 111222333",
+        "order 501964843",
+        "NIF 501964842",
+    ],
+)
+def test_what_only_looks_like_a_further_kind(text):
+    assert detect(text, ALL_KINDS) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("AB12 DE89 3704 0044 0532 0130 00 EUR", "AB12 <IBAN> EUR"),
+        ("AT61 1904 3002 3457 3201 EUR 5", "<IBAN> EUR 5"),
+        ("BSN 111222333, BSN 111222333", "BSN <NL_BSN>, BSN <NL_BSN>"),
+        ("BSN a@b.cc 111222333", "BSN <EMAIL> 111222333"),
+        ("ana@example.com 536-90-4399 +1 212 555 0123", "<EMAIL> <US_SSN> <PHONE>"),
+        ("id-nr.36574261809", "id-nr.<DE_IDNR>"),
+    ],
+)
+def test_further_kinds_and_their_neighbours(text, redacted):
+    assert redact(text, detect(text, ALL_KINDS)) == redacted
+
+
+def test_kinds_that_are_not_in_use_are_not_found_and_hide_nothing():
+    assert redact(EXAMPLE, detect(EXAMPLE, ["phone", "card"])) == "Mail ana@example.com or call <PHONE>; card <CARD>."
+    assert detect(EXAMPLE, []) == []
+
+
+@pytest.mark.parametrize("unit", ["DE89 3704 ", "A", "00:", "1-", "NIF ", "steuer-id", "1 95 10 ", "AB12", "12.345."])
+def test_hostile_text_ends_for_further_kinds(unit):
+    detect(unit * (100_000 // len(unit)), FURTHER_KINDS)

@@ -72,6 +72,8 @@ class Params(Record):
     sources: tuple[ShardSource, ...]
     dedup: dict[str, float]
     """What the manifest says of the deduplication: threshold, permutations, bands, n-gram."""
+    pii: tuple[str, ...] = pii.KINDS
+    """The kinds of personal data that the manifest counts."""
 
 
 class Slice(Record):
@@ -143,7 +145,7 @@ def write_shard(task: Shard, out: Out) -> Any:
     schema = _schema(params)
     path = out.path(".parquet")
     tallies: dict[str, Tally] = {}
-    text_bytes, redactions = 0, dict.fromkeys(pii.KINDS, 0)
+    text_bytes, redactions = 0, dict.fromkeys(params.pii, 0)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer, out.scratch(DIGESTS).open("wb") as digests:
 
         def end_group(rows: list[dict[str, Any]]) -> None:
@@ -165,7 +167,7 @@ def write_shard(task: Shard, out: Out) -> Any:
             for kind in kinds:
                 redactions[kind] += 1
             source = params.sources[index].id
-            one = Tally(docs_in=1, kept=1, also={"text_bytes": n, document["split"]: 1, **{k: kinds.count(k) for k in pii.KINDS}})
+            one = Tally(docs_in=1, kept=1, also={"text_bytes": n, document["split"]: 1, **{k: kinds.count(k) for k in params.pii}})
             tallies[source] = tallies.get(source, Tally()).plus(one)
         end_group(group)
     return {
@@ -364,7 +366,7 @@ def _manifest(job: Job, params: Params, tasks: list[Shard], values: list[Any], n
             "decontaminated": sum(tally("decontaminate").dropped.values()),
         }
         | params.dedup,
-        "pii": {f"{kind}s": sum(v["pii"][kind] for v in values) for kind in pii.KINDS},
+        "pii": {pii.MANIFEST_KEYS[kind]: sum(v["pii"][kind] for v in values) for kind in params.pii},
         "ledger_ref": "ledger.jsonl",
         "key": job.key,
     }
