@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import jsonschema
 import pytest
@@ -258,6 +259,7 @@ CHANGES = [
     ("filters.min_chars=51", {"filter"}),
     ("filters.gopher.min_words=51", {"filter"}),
     ("decontam.ngram=12", {"decontaminate"}),
+    ('pii.kinds=["email", "iban"]', {"scrub", "shard"}),
     ("dedup.shingle=4", {"sign", "near_dedup"}),
     ("dedup.seed=1", {"sign", "near_dedup"}),
     ("dedup.jaccard_threshold=0.7", {"near_dedup"}),
@@ -291,6 +293,32 @@ def test_a_changed_value_changes_its_own_stage_and_those_below_and_nothing_else(
     told = {"shard", "ledger", "tokenize"}
     assert changed - expected <= told if own else changed == set()
     assert expected <= changed
+
+
+def test_kinds_of_personal_data_enter_as_a_set_with_the_version_of_what_checks_them(tmp_path, monkeypatch):
+    path = make_project(tmp_path)
+    before = keys(path)
+    assert keys(path, ['pii.kinds=["key", "ip", "card", "phone", "email"]']) == before
+    two, swapped = ['pii.kinds=["iban", "email"]'], ['pii.kinds=["email", "iban"]']
+    assert keys(path, two) == keys(path, swapped)
+    monkeypatch.setattr("corpusbuild.identifiers.version", lambda: "99")
+    assert keys(path) == before
+    assert keys(path, two)["scrub:stories"] != keys(path)["scrub:stories"]
+    further = keys(path, two)["scrub:stories"]
+    monkeypatch.setattr("corpusbuild.identifiers.version", lambda: "100")
+    assert keys(path, two)["scrub:stories"] != further
+
+
+def test_kinds_that_are_none_or_cannot_be_checked(tmp_path, monkeypatch):
+    path = make_project(tmp_path)
+    assert problems(path, overrides=('pii.kinds=["email", "fax"]',)) == ["pii.kinds: invalid enum value 'fax'"]
+    assert problems(path, overrides=('pii.kinds=["email", "ip", "email"]',)) == ["pii: kinds names email twice"]
+    assert problems(path, overrides=("pii.kinds=[]",)) == ["pii.kinds: expected array of length >= 1"]
+    monkeypatch.setitem(sys.modules, "stdnum", None)
+    load(path)
+    assert problems(path, overrides=('pii.kinds=["email", "iban", "mac"]',)) == [
+        "pii.kinds: iban, mac need python-stdnum: pip install 'corpusbuild[pii]'"
+    ]
 
 
 def test_a_licence_enters_where_it_is_used(tmp_path):
