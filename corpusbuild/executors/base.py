@@ -121,7 +121,7 @@ class Session(Protocol):
         ...
 
     def wait(self) -> list[tuple[Attempt, Reply]]:
-        """Waits until an attempt has ended, and gives those that have; an empty list asks to be called again."""
+        """Waits until an attempt has ended, and gives those that have; an empty list asks to be called again. Raises Cancelled if closed."""
         ...
 
     def cancel(self) -> None:
@@ -249,8 +249,6 @@ class _Map(Generic[T, R]):
     def collect(self) -> None:
         """Waits for attempts to end; settles their items or tries them again."""
         for attempt, reply in self.session.wait():
-            if reply.kind == "cancelled":
-                raise Cancelled(f"{attempt.key}: the executor was closed")
             if reply.kind not in ("ok", "error") and attempt.number < self.policy.attempts:
                 self.retried += 1
                 self.session.submit(replace(attempt, number=attempt.number + 1, resources=self._next_resources(attempt, reply)))
@@ -285,7 +283,6 @@ def _outcome(attempt: Attempt, reply: Reply) -> Outcome[Any]:
             return made(value=pickle.loads(reply.payload))
         except Exception as error:  # noqa: BLE001 - unpickling runs the value's own code; whatever it raises is this item's failure
             return made(error=TaskFailed(attempt.key, "error", f"its value cannot be read back: {error}"))
-    assert reply.kind != "cancelled"
     cause = pickle.loads(reply.payload) if reply.payload else None
     return made(error=TaskFailed(attempt.key, reply.kind, reply.message, reply.tb, cause))
 

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from corpusbuild.errors import CorpusError
 
 Kind = Literal["error", "crash", "oom", "timeout", "lost", "retry"]
-Ending = Literal["ok", "cancelled", "error", "crash", "oom", "timeout", "lost", "retry"]
 
 LIMIT = 1_000_000
 """Bytes that a pickled function, item or value may have."""
@@ -26,10 +25,9 @@ class Reply(NamedTuple):
     """How one attempt ended; plain values only, so it can always travel.
 
     ``payload`` is the pickled value of an ``ok``; else the pickled CorpusError that the function raised, or raised Retry from.
-    ``cancelled`` means that the executor was closed under the attempt.
     """
 
-    kind: Ending
+    kind: Literal["ok"] | Kind
     payload: bytes = b""
     message: str = ""
     tb: str = ""

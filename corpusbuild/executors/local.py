@@ -1,7 +1,7 @@
 """A pool of worker processes on this machine: one task a process, so that a death is blamed on exactly the task that died.
 
 Each worker has a thread here, its lane, which starts the process when there is work for it, hands it one task at a time, and kills
-it when the task runs too long, holds too much or is not wanted any more. Lanes are started on demand and live as long as the pool.
+it when the task runs too long, holds too much or is not wanted any more. Lanes are hired on demand and live as long as the pool.
 """
 
 import os
@@ -14,14 +14,16 @@ import sys
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Condition, Thread
+from threading import Thread
 
 from corpusbuild.errors import Cancelled
 from corpusbuild.executors import memory
 from corpusbuild.executors.base import Attempt, Executor
-from corpusbuild.executors.call import Ending, Reply
+from corpusbuild.executors.call import Kind, Reply
 from corpusbuild.executors.worker import HEADER
 
 TICK = 0.1
@@ -45,18 +47,36 @@ class _Job:
     cancelled: bool = False
 
 
+@dataclass(eq=False)
+class _Lane:
+    jobs: "SimpleQueue[_Job | None]"
+    thread: Thread
+
+
 class Local(Executor):
+    """The pool. Its state belongs to one thread, the foreman, and others only send it orders and set flags: a lock or a thread
+    object that the main thread used could be left broken by a Ctrl-C, which may come between any two steps of it. A SimpleQueue cannot."""
+
     def __init__(self, workers: int, memory_limit: int | None = None, recycle: int = RECYCLE):
         """``memory_limit`` bounds what running tasks ask for together, in bytes; a task that asks for more than that runs alone."""
         self.name = f"local:{workers}"
         self.memory = self._budget = memory_limit or memory.usable()
         self._workers, self._recycle = workers, recycle
-        self._changed = Condition()  # guards all that follows
+        self._closing = False
+        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._queue: deque[_Job] = deque()
         self._running: set[_Job] = set()
-        self._lanes: list[Thread] = []
-        self._idle = 0
-        self._closed = False
+        self._lanes: list[_Lane] = []
+        self._idle: list[_Lane] = []
+        self._cancels: list[tuple[set[_Job], SimpleQueue[None]]] = []
+        self._gone = False
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        # A daemon as the lanes are, so that a driver that dies of an exception is not kept alive by its workers.
+        Thread(target=self._work, name="foreman", daemon=True).start()
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
 
     def slots(self) -> int:
         return self._workers
@@ -65,83 +85,96 @@ class Local(Executor):
         return _Session(self)
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._drop([*self._queue, *self._running])
-        for lane in self._lanes:
-            lane.join(2 * GRACE)
+        self._closing = True
+        self._orders.put(lambda: None)
+        _told(self._ended, lambda: self._gone)
 
     def submit(self, job: _Job) -> None:
-        with self._changed:
-            if self._closed:
-                raise Cancelled(f"{job.attempt.key}: the executor was closed")
-            self._queue.append(job)
-            if len(self._queue) > self._idle and len(self._lanes) < self._workers:
-                # A daemon, so that a driver that dies of an exception is not kept alive by its workers.
-                lane = Thread(target=self._lane, name=f"worker-{len(self._lanes)}", daemon=True)
-                self._lanes.append(lane)
-                self._idle += 1
-                lane.start()
-            self._changed.notify_all()  # not one: it might be a cancel that waits, and not a lane
+        self._orders.put(lambda: self._queue.append(job))
 
-    def cancel(self, home: "SimpleQueue[tuple[Attempt, Reply]]") -> None:
-        """Kills the jobs whose replies would go to ``home``, and returns when none of them runs."""
-        with self._changed:
-            jobs = [job for job in (*self._queue, *self._running) if job.home is home]
-            self._drop(jobs)
-            self._changed.wait_for(lambda: self._running.isdisjoint(jobs), timeout=5)
+    def cancel(self, home: "SimpleQueue[tuple[Attempt, Reply]]") -> "SimpleQueue[None]":
+        """Kills the jobs whose replies would go to ``home``; the queue given hears of it when none of them runs."""
+        done: SimpleQueue[None] = SimpleQueue()
+        self._orders.put(lambda: self._cancel(home, done))
+        return done
 
-    def _drop(self, jobs: list[_Job]) -> None:
-        for job in jobs:
-            job.cancelled = True
-            if job not in self._running:
-                self._queue.remove(job)
-                job.home.put((job.attempt, Reply("cancelled")))
-        self._changed.notify_all()
-
-    def _lane(self) -> None:
-        # The process started from here inherits the mask: a Ctrl-C while it starts up must not reach it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        worker: _Worker | None = None
+    def _work(self) -> None:
+        """The life of the foreman's thread."""
         try:
-            while (job := self._next()) is not None:
-                if worker is None or not worker.alive():
-                    try:
-                        if worker:
-                            worker.end()
-                        worker = _Worker()
-                    except OSError as error:
-                        self._finish(job, Reply("crash", message=f"no worker process could be started: {error}"))
-                        continue
-                reply = worker.run(job)
-                if worker.worn(job, reply, self._recycle):
-                    worker.end()
-                self._finish(job, reply)
+            while not self._closing:
+                self._orders.get()()
+                self._assign()
         finally:
-            if worker:
-                worker.end()
+            self._closing = True
+            for job in self._running:
+                job.cancelled = True
+            for lane in self._lanes:
+                lane.jobs.put(None)
+            for lane in self._lanes:
+                lane.thread.join(2 * GRACE)
+            self._gone = True
+            self._ended.put(None)
 
-    def _next(self) -> _Job | None:
-        """Waits for a job for which there is memory; None when the pool is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or (self._queue and self._fits(self._queue[0])))
-            if self._closed:
-                return None
+    def _assign(self) -> None:
+        """Hands waiting jobs to lanes, in their order, as far as there is memory; hires a lane only when none is idle."""
+        while self._queue and self._fits(self._queue[0]) and (self._idle or len(self._lanes) < self._workers):
+            lane = self._idle.pop() if self._idle else self._hire()
             job = self._queue.popleft()
             self._running.add(job)
-            self._idle -= 1
-            return job
+            lane.jobs.put(job)
 
     def _fits(self, job: _Job) -> bool:
         asked = sum(running.attempt.resources.memory for running in self._running)
         return not self._running or asked + job.attempt.resources.memory <= self._budget
 
-    def _finish(self, job: _Job, reply: Reply) -> None:
-        with self._changed:
-            self._running.discard(job)
-            self._idle += 1
-            self._changed.notify_all()
-        job.home.put((job.attempt, reply))
+    def _hire(self) -> _Lane:
+        jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        lane = _Lane(jobs, Thread(target=lambda: self._drive(lane), name=f"lane-{len(self._lanes)}", daemon=True))
+        self._lanes.append(lane)
+        lane.thread.start()
+        return lane
+
+    def _cancel(self, home: "SimpleQueue[tuple[Attempt, Reply]]", done: "SimpleQueue[None]") -> None:
+        self._queue = deque(job for job in self._queue if job.home is not home)
+        jobs = {job for job in self._running if job.home is home}
+        for job in jobs:
+            job.cancelled = True
+        self._cancels.append((jobs, done))
+        self._tell_cancelled()
+
+    def _finish(self, lane: _Lane, job: _Job) -> None:
+        self._running.remove(job)
+        self._idle.append(lane)
+        self._tell_cancelled()
+
+    def _tell_cancelled(self) -> None:
+        for jobs, done in self._cancels:
+            if self._running.isdisjoint(jobs):
+                done.put(None)
+        self._cancels = [(jobs, done) for jobs, done in self._cancels if not self._running.isdisjoint(jobs)]
+
+    def _drive(self, lane: _Lane) -> None:
+        """The life of a lane's thread."""
+        # The process started from here inherits the mask: a Ctrl-C while it starts up must not reach it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        worker: _Worker | None = None
+        while (job := lane.jobs.get()) is not None:
+            try:
+                if worker is None or not worker.alive():
+                    if worker:
+                        worker.end()
+                    worker = _Worker()
+                reply = worker.run(job)
+                if worker.worn(job, reply, self._recycle):
+                    worker.end()
+            except OSError as error:
+                reply = Reply("crash", message=f"no worker process could be started: {error}")
+            # In this order, so that the lane counts as idle before the next job can come.
+            self._orders.put(partial(self._finish, lane, job))
+            if not job.cancelled:
+                job.home.put((job.attempt, reply))
+        if worker:
+            worker.end()
 
 
 class _Session:
@@ -153,6 +186,8 @@ class _Session:
         self._pool.submit(_Job(attempt, self._home))
 
     def wait(self) -> list[tuple[Attempt, Reply]]:
+        if self._pool.closed:
+            raise Cancelled("the executor was closed under its work")
         try:
             # With a timeout, since a signal that comes just before a wait without one would not be seen until it ends.
             ended = [self._home.get(timeout=TICK)]
@@ -163,13 +198,25 @@ class _Session:
         return ended
 
     def cancel(self) -> None:
-        self._pool.cancel(self._home)
+        _told(self._pool.cancel(self._home), lambda: self._pool.closed)
+
+
+def _told(queue: "SimpleQueue[None]", given_up: Callable[[], bool]) -> bool:
+    """Waits to hear of it, for a few seconds at most: a process in the middle of a failing disk operation does not die."""
+    deadline = time.monotonic() + 4 * GRACE
+    while not given_up() and time.monotonic() < deadline:
+        try:
+            queue.get(timeout=TICK)
+            return True
+        except Empty:
+            continue
+    return False
 
 
 class _Ended(Exception):
-    """The worker is not going to answer. ``kind`` is ``cancelled`` or what its task is to be blamed for."""
+    """The worker is not going to answer. ``kind`` is what its task is to be blamed for."""
 
-    def __init__(self, kind: Ending, message: str = ""):
+    def __init__(self, kind: Kind, message: str = ""):
         self.kind, self.message = kind, message
 
 
@@ -256,7 +303,7 @@ class _Worker:
 
     def _look(self, job: _Job, deadline: float | None, timeout: float | None) -> None:
         if job.cancelled:
-            raise _Ended("cancelled")
+            raise _Ended("lost", "it was cancelled")  # nobody will hear
         if not self.alive():
             raise self._death()
         if deadline is not None and time.monotonic() > deadline:

@@ -1,6 +1,8 @@
 """What every executor must do. A test module subclasses Contract or IsolatedContract with the ``spec`` to open."""
 
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -54,7 +56,6 @@ from corpusbuild.executors import open_executor
 with open_executor({spec!r}, 2) as executor:
     list(executor.map(tasks.wait_for_ever, [({folder!r}, n) for n in range(5)], key=tasks.key))
 """
-
 
 class Contract:
     """Holds for every executor."""
@@ -226,6 +227,31 @@ class Contract:
 
     def test_many_small_tasks(self, executor: Executor) -> None:
         assert sum(o.value == o.index for o in executor.map(tasks.noop, range(2000), key=str)) == 2000
+
+    @pytest.mark.parametrize("times", [30, pytest.param(400, marks=pytest.mark.slow)])
+    def test_a_cancel_at_any_moment_leaves_the_executor_whole(self, executor: Executor, times: int) -> None:
+        """An interrupt may come between any two steps of the main thread, and must leave nothing locked or forgotten."""
+        moments = random.Random(7)
+
+        def map_some() -> None:
+            assert len(list(executor.map(tasks.noop, range(5), key=str))) == 5
+
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            for _ in range(times):
+                with contextlib.suppress(KeyboardInterrupt):
+                    # Again after a while, for where Python drops an exception because it cannot be raised.
+                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-4, 5e-3), 0.5)
+                    while True:
+                        map_some()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                thread = threading.Thread(target=map_some, daemon=True)
+                thread.start()
+                thread.join(20)
+                assert not thread.is_alive()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     @pytest.mark.slow
     def test_very_many_small_tasks_in_flat_memory(self, executor: Executor) -> None:
