@@ -2,27 +2,70 @@
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 
 from corpusbuild import __version__
 from corpusbuild.errors import CorpusError
+from corpusbuild.workflow import STAGES
+
+UNTIL = "fetch|filter|decontaminate|scrub|sign|exact_dedup|near_dedup|shard|tokenize".split("|")
+ALIASES = "dedup_exact|dedup_near|pii".split("|")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and give its exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        args.do(args)
+    except CorpusError as error:
+        for line in str(error).splitlines():
+            print(f"corpusbuild: {line}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="corpusbuild", description=__doc__)
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     schema = verbs.add_parser("schema", help="print the JSON Schema of a configuration, for editors, or of a line of LEDGER.jsonl")
     schema.add_argument("of", nargs="?", choices=("configuration", "ledger"), default="configuration")
-    schema.set_defaults(run=_schema)
-    args = parser.parse_args(argv)
-    try:
-        args.run(args)
-    except CorpusError as error:
-        print(f"corpusbuild: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    schema.set_defaults(do=_schema)
+
+    run = verbs.add_parser("run", help="build a configuration that lies anywhere, or one stage of it as an activity of a durable engine")
+    _takes_config(run, required=False)
+    run.add_argument("--until", choices=[*UNTIL, *ALIASES], default="tokenize", metavar="STAGE", help=f"stop after: {', '.join(UNTIL)}")
+    run.add_argument("--workers", type=int, metavar="N", help="worker processes [default: run.workers, or the cores]")
+    run.add_argument("--stage", choices=STAGES, help="the one stage to run, as an activity")
+    _takes_spec(run, required=False)
+    run.set_defaults(do=lambda args: _run(args, run))
+
+    cleanup = verbs.add_parser("cleanup", help="undo what a workflow made from shard on, as an activity of a durable engine")
+    _takes_spec(cleanup, required=True)
+    cleanup.set_defaults(do=_cleanup)
+
+    ledger = verbs.add_parser("ledger", help="judge the ledger and the corpus against the policy")
+    verify = ledger.add_subparsers(required=True, metavar="VERB").add_parser("verify", help="say every problem; exit 65 if there is any")
+    _takes_config(verify, required=True)
+    verify.set_defaults(do=_verify)
+
+    sheet = verbs.add_parser("datasheet", help="print the datasheet of a built configuration")
+    _takes_config(sheet, required=True)
+    sheet.add_argument("--out", type=Path, metavar="FILE", help="write the datasheet there instead")
+    sheet.set_defaults(do=_datasheet)
+    return parser
+
+
+def _takes_config(parser: argparse.ArgumentParser, required: bool) -> None:
+    parser.add_argument("--config", type=Path, required=required, metavar="C", help="the configuration, a TOML file")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for everything built [default: $CORPUSBUILD_CACHE or cache]")
+
+
+def _takes_spec(parser: argparse.ArgumentParser, required: bool) -> None:
+    parser.add_argument("--spec", type=Path, required=required, metavar="S", help="what the activity is told, a JSON file")
+    parser.add_argument("--progress", type=Path, required=required, metavar="P", help="where the activity tells how far it is")
 
 
 def _schema(args: argparse.Namespace) -> None:
@@ -30,6 +73,42 @@ def _schema(args: argparse.Namespace) -> None:
     from corpusbuild.licenses import LedgerRow, row_schema
 
     print(json.dumps(row_schema(LedgerRow) if args.of == "ledger" else schema(), indent=1, sort_keys=True))
+
+
+def _run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    if (args.config is None) == (args.stage is None):
+        parser.error("give either --config C, or --stage with --spec and --progress")
+    if args.stage is None:
+        from corpusbuild import cli
+
+        cli.run(args.config, args.until, cli.options_from(dict(os.environ), args.cache_dir, args.workers))
+        return
+    if args.spec is None or args.progress is None:
+        parser.error("--stage needs --spec and --progress")
+    parent = os.getppid()
+    from corpusbuild import activity, cli
+
+    with cli.signals_cancel():
+        activity.end_with(parent)
+        activity.run(args.stage, args.spec, args.progress, os.environ)
+
+
+def _cleanup(args: argparse.Namespace) -> None:
+    from corpusbuild import activity
+
+    activity.cleanup(args.spec, args.progress, os.environ)
+
+
+def _verify(args: argparse.Namespace) -> None:
+    from corpusbuild import cli
+
+    cli.verify_ledger(args.config, cli.options_from(dict(os.environ), args.cache_dir, None))
+
+
+def _datasheet(args: argparse.Namespace) -> None:
+    from corpusbuild import cli
+
+    cli.datasheet(args.config, args.out, cli.options_from(dict(os.environ), args.cache_dir, None))
 
 
 if __name__ == "__main__":

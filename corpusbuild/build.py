@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from corpusbuild.errors import StageError
 from corpusbuild.executors import open_executor
-from corpusbuild.executors.base import Executor, Policy, Resources
+from corpusbuild.executors.base import Executor, Policy, Progress, Resources
 from corpusbuild.model import Contents, Counts
 from corpusbuild.stage import Input, Job, Mapper, Out, Step, Task
 from corpusbuild.staging import Staging, perform
@@ -26,6 +27,9 @@ class Workshop(AbstractContextManager["Workshop"]):
     memory: int
     """Bytes that all workers together may hold."""
     say: Callable[[str], None]
+    policy: Policy = field(default_factory=Policy)
+    tell: Callable[[str, Progress], None] = lambda label, progress: None
+    """Told of every part of a step that ended: the step's label, and how far its map is."""
     _pool: Executor | None = field(default=None, init=False)
 
     def pool(self) -> Executor:
@@ -105,7 +109,12 @@ def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper
 
         work = ((fn, task, staging.home) for task in unfinished())
         for outcome in shop.pool().map(
-            perform, work, key=lambda w: f"{step.label}/{w[1].name}", resources=Resources(memory=memory), policy=Policy()
+            perform,
+            work,
+            key=lambda w: f"{step.label}/{w[1].name}",
+            resources=Resources(memory=memory),
+            policy=shop.policy,
+            progress=partial(shop.tell, step.label),
         ):
             values[outcome.key.rsplit("/", 1)[1]] = msgspec.to_builtins(outcome.value)
         if len(values) != len(names):

@@ -152,6 +152,12 @@ class Run(Record):
     """Bytes a second for all downloads together; 0 means no limit."""
     check_space: bool = True
     """Whether a build that cannot fit on the disk is refused before it begins."""
+    part_attempts: Annotated[int, Meta(ge=1, le=100)] = 3
+    """How often a part is begun whose worker dies or hangs."""
+    part_timeout: Annotated[float, Meta(gt=0)] = 3600.0
+    """Seconds a part may take, from start to close; most take less than thirty."""
+    heartbeat: Annotated[float, Meta(gt=0)] = 120.0
+    """Seconds the worker of a part may stand still: no processor time, nothing read or written."""
     contact: str = ""
     """Sent in the User-Agent, so that a server's owner can reach you."""
 
@@ -220,7 +226,22 @@ def load(
     ``overrides`` are ``key.path=value`` with TOML values, for one run; ``limit`` takes the first documents of each source.
     ``revoked`` are ids and digests that something besides ``policy/revocations.toml`` takes back, and why.
     """
-    raw = _read(path)
+    return load_decoded(_read(path), path, path.parent, path.stem, overrides, limit, revoked)
+
+
+def load_decoded(
+    raw: dict[str, Any],
+    path: Path,
+    folder: Path,
+    name: str | None = None,
+    overrides: tuple[str, ...] = (),
+    limit: int | None = None,
+    revoked: Mapping[str, str] = MappingProxyType({}),
+) -> Loaded:
+    """As ``load``, of what was decoded already. ``path`` is named in errors; relative paths and the policy start at ``folder``.
+
+    Its name is ``<dataset>-<version>`` where no other is given.
+    """
     for override in overrides:
         _set(raw, override)
     corpus, problems = strict.convert(raw, Corpus)
@@ -230,7 +251,7 @@ def load(
     sources: list[Source] = []
     try:
         entries = [{name: value for name, value in source.items() if name not in OURS} for source in raw["sources"]]
-        sources = sources_from_config({"sources": entries}, str(path.parent.resolve()))
+        sources = sources_from_config({"sources": entries}, str(folder.resolve()))
     except ValueError as error:
         problems += str(error).split("\n")
     filters = []
@@ -238,24 +259,24 @@ def load(
         merged, more = strict.convert(_merge(raw.get("filters", {}), source.get("filters", {})), FilterParams, f"sources[{i}].filters")
         problems += more
         filters.append(merged or FilterParams())
-    protected, more = _protected(corpus, path.parent)
+    protected, more = _protected(corpus, folder)
     problems += more
-    notices, more = _notices(corpus, path.parent)
+    notices, more = _notices(corpus, folder)
     problems += more
-    project = path.resolve().parent.parent
+    project = folder.resolve().parent
     found, more = _plugins(filters, project)
     problems += more
     lid, more = _lid(filters)
     problems += more
     validators, more = _validators(corpus)
     problems += more
-    tokenizer, more = _file(path.parent, corpus.tokenizer.path, "tokenizer.path")
+    tokenizer, more = _file(folder, corpus.tokenizer.path, "tokenizer.path")
     problems += more
     if problems:
         raise ConfigError(*(f"{path}: {problem}" for problem in problems))
     config = {name: value for name, value in raw.items() if name != "run"}
     return Loaded(
-        name=path.stem,
+        name=name or f"{corpus.dataset}-{corpus.version}",
         path=path,
         corpus=corpus,
         config=config,
@@ -274,9 +295,9 @@ def load(
         lid=lid,
         pii_validators=validators,
         project=str(project),
-        policy=_policy(path.parent / "policy" / "licenses.toml"),
+        policy=_policy(_policy_folder(folder) / "licenses.toml"),
         notices=tuple(notices),
-        revoked={**revoked, **_revocations(path.parent / "policy" / "revocations.toml")},
+        revoked={**revoked, **_revocations(folder / "policy" / "revocations.toml")},
         limit=limit,
     )
 
@@ -406,6 +427,12 @@ def _file(folder: Path, name: str | None, key: str) -> tuple[Path | None, list[s
         return None, []
     path = Path(resolve(name, folder))
     return (path, []) if path.is_file() else (None, [f"{key}: there is no file {path}"])
+
+
+def _policy_folder(folder: Path) -> Path:
+    """The policy beside the configurations; where a folder has none, the one that the package carries."""
+    own = folder / "policy"
+    return own if own.is_dir() else Path(__file__).parent / "policy"
 
 
 @lru_cache

@@ -35,6 +35,11 @@ def config_sha256(config: Any) -> str:
     return hashlib.sha256(canonical(config)).hexdigest()
 
 
+def build_id(dataset: str, version: str, config_sha256: str) -> str:
+    """The id of a build, under which its steps, its journal and its workflow are named."""
+    return f"corpus/{dataset}/{version}/{config_sha256[:12]}"
+
+
 def sums_line(data: bytes, name: str) -> bytes:
     """The line by which ``sha256sum -c`` checks a file ``name`` that holds ``data``."""
     return f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()

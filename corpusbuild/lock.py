@@ -38,11 +38,16 @@ def lock_of(plan: Plan, store: Store) -> Lock:
     return Lock(
         build=plan.name,
         config_sha256=plan.loaded.sha256,
-        manifest_sha256=sha256(manifest).hexdigest(),
+        manifest_sha256=corpus_digest(plan, store),
         rows_blake3=msgspec.json.decode(manifest)["rows_blake3"],
         tokens_manifest_sha256=sha256(_manifest(store, plan.tokens)).hexdigest() if plan.tokens else None,
         steps={step.label: step.key for step in plan.steps},
     )
+
+
+def corpus_digest(plan: Plan, store: Store) -> str:
+    """The SHA-256 of the corpus's manifest."""
+    return sha256(_manifest(store, plan.corpus)).hexdigest()
 
 
 def encode(lock: Lock) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 
 from corpusbuild import minhash, pii, sources
 from corpusbuild.config import Loaded
-from corpusbuild.hashing import key_digest
+from corpusbuild.hashing import build_id, key_digest
 from corpusbuild.model import Key
 from corpusbuild.stage import Stage, Step
 from corpusbuild.stages import decontaminate, exact_dedup, fetch, filter, ledger, near_dedup, scrub, shard, sign, tokenize
@@ -54,10 +54,6 @@ class Plan:
     @property
     def tokens(self) -> Step | None:
         return next((step for step in self.steps if step.label == "tokenize"), None)
-
-
-def build_id(dataset: str, version: str, config_sha256: str) -> str:
-    return f"corpus/{dataset}/{version}/{config_sha256[:12]}"
 
 
 def step_key(stage: Stage, params: Any, inputs: Mapping[str, tuple[Step, ...]]) -> Key:

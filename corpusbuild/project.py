@@ -54,8 +54,8 @@ class Project:
 
 def open_project(options: Options) -> Project:
     """Read every ``configs/*.toml``. One that is broken stops only itself."""
-    revoked = licenses.revoked_by(read_rows(options.cache / LEDGER_NAME) if options.cache.is_dir() else ())
-    builds = {path.stem: _open(path, options, revoked) for path in sorted(options.configs.glob("*.toml"))}
+    revoked = revoked_in(options.cache)
+    builds = {path.stem: open_build(path, options, revoked) for path in sorted(options.configs.glob("*.toml"))}
     builds = _refuse_clashes(builds)
     sources: dict[str, Step] = {}
     for build in builds.values():
@@ -73,7 +73,13 @@ def refused(plan: Plan) -> LicenseError | None:
     return LicenseError(*(f"{plan.loaded.path}: {problem}" for problem in problems)) if problems else None
 
 
-def _open(path: Path, options: Options, revoked: dict[str, str]) -> Build:
+def revoked_in(cache: Path) -> dict[str, str]:
+    """What the ledger of a cache takes back, and why; nothing where there is no cache yet."""
+    return licenses.revoked_by(read_rows(cache / LEDGER_NAME) if cache.is_dir() else ())
+
+
+def open_build(path: Path, options: Options, revoked: dict[str, str]) -> Build:
+    """One configuration by itself, wherever it lies."""
     try:
         made = plan(load(path, options.overrides, options.limit, revoked))
     except ConfigError as error:

@@ -7,7 +7,7 @@ import msgspec
 
 from corpusbuild.durable import disk, replace_link, write_atomic
 from corpusbuild.errors import IntegrityError, LockError
-from corpusbuild.lock import differences, lock_of, lock_path, read_lock
+from corpusbuild.lock import corpus_digest, differences, lock_of, lock_path, read_lock
 from corpusbuild.model import Counts, Key, Record
 from corpusbuild.plan import ORIGIN, Plan
 from corpusbuild.stage import Step
@@ -48,10 +48,14 @@ class BuildRecord(Record):
 def links(plan: Plan, store: Store) -> dict[Path, Path]:
     """The readable names of a plan's results, and the store entries that they stand for."""
     corpus = plan.loaded.corpus
-    names = {store.root / "corpus" / corpus.dataset / corpus.version: store.path("ledger", plan.corpus.key)}
+    names = {corpus_name(plan, store): store.path("ledger", plan.corpus.key)}
     if plan.tokens is not None:
         names[store.root / "tokens" / corpus.tokenizer.id / corpus.dataset] = store.path("tokenize", plan.tokens.key)
     return names
+
+
+def corpus_name(plan: Plan, store: Store) -> Path:
+    return store.root / "corpus" / plan.loaded.corpus.dataset / plan.loaded.corpus.version
 
 
 def publish(plan: Plan, store: Store) -> BuildRecord:
@@ -71,6 +75,26 @@ def publish(plan: Plan, store: Store) -> BuildRecord:
     return made
 
 
+def publish_corpus(plan: Plan, store: Store) -> None:
+    """Give the corpus of a plan its name before there are tokens. Its ledger step must be in the store. ``LockError`` as ``publish``."""
+    path = lock_path(plan.loaded.path)
+    locked, given = read_lock(path), corpus_digest(plan, store)
+    if locked is not None and locked.manifest_sha256 != given:
+        raise LockError(
+            f"the corpus of {plan.name} is another than {path} allows (manifest {given[:12]}, not {locked.manifest_sha256[:12]}). "
+            f"If it is wanted: doit lock {plan.name}"
+        )
+    name, entry = corpus_name(plan, store), store.path("ledger", plan.corpus.key)
+    with disk(name):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        replace_link(name, entry)
+
+
+def stands(name: Path, entry: Path) -> bool:
+    """Whether a readable name stands for an entry that is there."""
+    return name.is_symlink() and name.resolve() == entry.resolve() and entry.is_dir()
+
+
 def is_published(plan: Plan, store: Store) -> bool:
     """Whether the plan, as it stands, is what its names stand for."""
     last = read_record(store, plan.name)
@@ -78,7 +102,7 @@ def is_published(plan: Plan, store: Store) -> bool:
         last is not None
         and last.config_sha256 == plan.loaded.sha256
         and [(s.label, s.key) for s in last.steps] == [(s.label, s.key) for s in plan.steps]
-        and all(name.is_symlink() and name.resolve() == entry.resolve() for name, entry in links(plan, store).items())
+        and all(stands(name, entry) for name, entry in links(plan, store).items())
         and _keeps_lock(plan, store)
     )
 

@@ -4,6 +4,9 @@ A run keeps one page a build, ``runs/active/<build>--<owner>.json``: what it use
 what its names stood for before. The page is written before the deed. It goes through three states: ``running``; ``armed``, from shard on, when an end
 that is not a success has something to undo; ``undoing``, which whoever comes next finishes. A kill is not a cancel: the page of a dead owner that was
 only running or armed is dropped, and the next run goes on with what is there.
+
+A durable workflow (see ``activity``) is many processes, so its page is not one process's: it outlives them all, until the workflow's clean-up, or until
+the workflow is complete and the next one begins.
 """
 
 import os
@@ -31,7 +34,7 @@ class Page(Record):
 
     build: str
     owner: str
-    state: Literal["running", "armed", "undoing"]
+    state: Literal["running", "armed", "undoing", "complete"]
     uses: tuple[tuple[str, Key], ...]
     names: dict[str, str | None]
     """Readable name -> what the link held before the run, None where there was none."""
@@ -39,6 +42,8 @@ class Page(Record):
     """The build's record before the run."""
     making: tuple[tuple[str, Key], ...] = ()
     """Entries that this run makes, or made."""
+    workflow: str = ""
+    """The id of the durable workflow whose page it is; "" for a process's own."""
 
 
 class Undone(Record):
@@ -54,8 +59,16 @@ class Undone(Record):
 class Undo:
     """The page of one build in this run."""
 
-    def __init__(self, plan: Plan, store: Store):
+    def __init__(self, plan: Plan, store: Store, workflow: str = ""):
+        """Takes up the page of ``workflow`` where it stands, so that a later process knows how things were before the first."""
         self._store = store
+        before = next((page for page in pages(store) if workflow and page.workflow == workflow), None)
+        if before is not None and before.state != "undoing":
+            self._page = msgspec.structs.replace(before, owner=owner_token())
+            self._write()
+            return
+        if before is not None:
+            _undo(store, before)
         previous = record_path(store, plan.name)
         self._page = Page(
             build=plan.name,
@@ -64,6 +77,7 @@ class Undo:
             uses=tuple((step.stage.name, step.key) for step in plan.steps),
             names={str(name.relative_to(store.root)): os.readlink(name) if name.is_symlink() else None for name in links(plan, store)},
             record=previous.read_text() if previous.exists() else None,
+            workflow=workflow,
         )
         self._write()
 
@@ -76,6 +90,11 @@ class Undo:
     def publishing(self) -> None:
         """Say that the names are about to change."""
         self._page = msgspec.structs.replace(self._page, state="armed")
+        self._write()
+
+    def complete(self) -> None:
+        """The workflow's last stage ended. Its clean-up may still be called, until another workflow begins."""
+        self._page = msgspec.structs.replace(self._page, state="complete")
         self._write()
 
     def done(self) -> None:
@@ -91,17 +110,36 @@ class Undo:
         return _undo(self._store, self._page)
 
     def _write(self) -> None:
-        path = _path(self._store, self._page)
-        with disk(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, msgspec.json.encode(self._page))
+        _write(self._store, self._page)
+
+
+def forget_complete(store: Store, workflow: str) -> None:
+    """Drop the page of an earlier run of ``workflow`` that was complete: what it built is an earlier good build now."""
+    for page in pages(store):
+        if page.workflow == workflow and page.state == "complete":
+            _path(store, page).unlink(missing_ok=True)
+
+
+def undo_workflows(store: Store, workflow: str) -> list[Undone]:
+    """Undo a workflow, or all whose id is below ``workflow`` (a prefix that ends in "/"). None left is none to undo."""
+    mine = [
+        page
+        for page in pages(store)
+        if page.workflow and (page.workflow == workflow or page.workflow.startswith(workflow.rstrip("/") + "/"))
+    ]
+    undone = []
+    for page in mine:
+        page = msgspec.structs.replace(page, state="undoing", owner=owner_token())
+        _write(store, page)
+        undone.append(_undo(store, page))
+    return undone
 
 
 def finish_pending(store: Store) -> list[Undone]:
     """Finish what interrupted undos left, and drop the pages of dead runs."""
     finished = []
     for page in pages(store):
-        if owner_is_alive(page.owner):
+        if _is_alive(page):
             continue
         if page.state == "undoing":
             finished.append(_undo(store, page))
@@ -124,7 +162,7 @@ def pages(store: Store) -> Iterator[Page]:
 
 def in_use(store: Store, without: Page | None = None) -> set[tuple[str, Key]]:
     """The entries that a living run uses or that a build's record names."""
-    used = {entry for page in pages(store) if page != without and owner_is_alive(page.owner) for entry in page.uses}
+    used = {entry for page in pages(store) if page != without and page.state != "complete" and _is_alive(page) for entry in page.uses}
     for path in sorted((store.root / "builds").glob("*.json")):
         record = read_record(store, path.stem)
         used |= {(step.stage, step.key) for step in record.steps} if record else set()
@@ -161,12 +199,33 @@ def _put_back(store: Store, page: Page) -> Undone:
             size += store.discard(stage, key)
     for stage, key in page.uses:
         if stage in UNDONE:
-            size += store.discard_staged(key, page.owner)
+            for owner in _owners(store, key, page):
+                size += store.discard_staged(key, owner)
     _path(store, page).unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         fsync_dir(_path(store, page).parent)
     return Undone(build=page.build, stages=tuple(stages), bytes=size, restored=page.record is not None)
 
 
+def _owners(store: Store, key: Key, page: Page) -> list[str]:
+    """Whose staging of ``key`` an undo of ``page`` removes: the run's own; of a workflow, that of every process of it that has ended."""
+    if not page.workflow:
+        return [page.owner]
+    home = store.root / "staging" / key
+    left = sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+    return [owner for owner in left if owner == page.owner or not owner_is_alive(owner)]
+
+
+def _is_alive(page: Page) -> bool:
+    return (page.workflow != "" and page.state != "undoing") or owner_is_alive(page.owner)
+
+
+def _write(store: Store, page: Page) -> None:
+    path = _path(store, page)
+    with disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, msgspec.json.encode(page))
+
+
 def _path(store: Store, page: Page) -> Path:
-    return store.root / "runs" / "active" / f"{page.build}--{page.owner}.json"
+    return store.root / "runs" / "active" / f"{page.build}--{page.workflow.replace('/', '.') or page.owner}.json"

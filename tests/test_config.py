@@ -13,7 +13,8 @@ from projects import ROOT, make_project
 
 from corpusbuild.config import load, schema
 from corpusbuild.errors import ConfigError
-from corpusbuild.plan import build_id, plan
+from corpusbuild.hashing import build_id
+from corpusbuild.plan import plan
 
 DIGEST = "e9d5b783f9fbf6ec94f8144919e20e8fea345376df3ad331cc01df785a7bd42b"
 

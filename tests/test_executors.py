@@ -12,6 +12,7 @@ from corpusbuild.errors import ConfigError, WorkerLost
 from corpusbuild.executors import local, memory, open_executor
 from corpusbuild.executors.base import Policy, Resources
 from corpusbuild.executors.local import Local
+from corpusbuild.executors.pulse import pulse
 
 
 class TestSerial(Contract):
@@ -165,3 +166,39 @@ def test_the_limits_of_control_groups_are_seen(groups: Path, said: str, least: i
 
 def test_a_machine_has_some_memory_to_give() -> None:
     assert 100 * MB < memory.usable() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_a_worker_that_stands_still_is_killed_and_its_item_tried_again(tmp_path: Path) -> None:
+    policy = Policy(attempts=2, heartbeat=0.4)
+    with Local(2) as executor:
+        outcomes = list(executor.map(tasks.hangs_once_at_7, items(tmp_path, 9), key=tasks.key, policy=policy))
+    assert {o.index: o.attempts for o in outcomes if o.attempts > 1} == {7: 2}
+    assert sorted(o.value or 0 for o in outcomes) == list(range(9))
+
+
+def test_a_worker_that_always_stands_still_is_named_with_the_remedy(tmp_path: Path) -> None:
+    policy = Policy(attempts=2, heartbeat=0.3)
+    with Local(1) as executor, pytest.raises(WorkerLost, match=r"item-7: stood still for 0\.3 s \(timeout, 2 attempts\).*run\.heartbeat"):
+        list(executor.map(tasks.hangs_at_7, items(tmp_path, 8), key=tasks.key, policy=policy))
+
+
+def test_a_worker_that_works_in_silence_is_left_alone(tmp_path: Path) -> None:
+    with Local(1) as executor:
+        outcomes = list(executor.map(tasks.works_at_7, items(tmp_path, 8), key=tasks.key, policy=Policy(heartbeat=1.0)))
+    assert [o.attempts for o in outcomes] == [1] * 8
+
+
+def test_a_worker_that_died_leaves_its_item_fewer_neighbours(tmp_path: Path) -> None:
+    """Each attempt has twice the memory set aside, so the third of four workers' share runs alone."""
+    with Local(4, memory_limit=400 * MB) as executor:
+        poison = executor.map(tasks.poison_at_7, items(tmp_path, 8), key=tasks.key, resources=Resources(memory=100 * MB))
+        with pytest.raises(WorkerLost, match=r"item-7: .*SIGKILL with 419 MB of memory set aside for it \(crash, 3 attempts\).*run\.memory"):
+            list(poison)
+
+
+def test_the_pulse_of_a_process_is_told() -> None:
+    before = pulse(os.getpid())
+    assert sum(range(3_000_000)) and Path(__file__).read_bytes()
+    assert before is not None
+    assert pulse(os.getpid()) != before
+    assert pulse(2**22 + 1) is None

@@ -11,7 +11,7 @@ LAYERS = [
         "pure",
         {
             "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "resume",
-            "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant",
+            "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant", "workflow",
         },
     ),
     (
@@ -19,15 +19,15 @@ LAYERS = [
         {
             "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
             "webarchive", "ledger",
-            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "plugins",
+            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "plugins", "runner",
         },
     ),
     (
         "stages",
         {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "sign", "exact_dedup", "near_dedup", "shard", "ledger", "tokenize")},
     ),
-    ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "explain", "likeness", "verify", "undo", "preflight", "journal", "reach"}),
-    ("commands", {"commands", "__main__"}),
+    ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "publish", "project", "report", "lock", "corpus", "explain", "likeness", "verify", "undo", "preflight", "journal", "reach", "fetching", "drive", "statement", "activity"}),
+    ("commands", {"commands", "cli", "__main__"}),
 ]  # fmt: skip
 ONLY_IN = {
     "doit": ("commands", "dodo"),
@@ -35,7 +35,7 @@ ONLY_IN = {
     "tokenizers": ("tokenizer",),
     "stdnum": ("identifiers",),
     "pycld2": ("language",),
-    "fcntl": ("store", "ledger", "downloads", "commands.clean"),
+    "fcntl": ("store", "ledger", "downloads", "commands.clean", "activity"),
     "sqlite3": (),
 }
 PURE_AVOIDS = {"os", "shutil", "subprocess", "socket", "tempfile", "time", "random", "asyncio"}

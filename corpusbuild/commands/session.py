@@ -2,31 +2,25 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from doit.exceptions import TaskFailed
 
 from corpusbuild import preflight, report
 from corpusbuild.build import Workshop, realise
 from corpusbuild.config import Run
+from corpusbuild.drive import open_workshop
 from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
+from corpusbuild.fetching import fetch_steps, is_fetched
 from corpusbuild.journal import Journal
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import is_published, publish
 from corpusbuild.stage import Step
 from corpusbuild.undo import Undo, finish_pending
-
-if TYPE_CHECKING:
-    from corpusbuild.fetch import Fetched
-    from corpusbuild.progress import Event
-
-PROGRESS_SECONDS = 3.0
 
 
 @dataclass
@@ -88,10 +82,7 @@ class Session:
         return None if any(b.problem is None for b in having) else having[0].problem
 
     def is_fetched(self, step: Step) -> bool:
-        """Whether the source's documents are in the store and its own name stands for them."""
-        store = self.project.store
-        entry = store.path("fetch", step.key).resolve()
-        return store.has("fetch", step.key) and any(link.resolve() == entry for link in (store.root / "raw" / step.source).glob("*"))
+        return is_fetched(step, self.project.store)
 
     def begin(self, build: Build) -> None:
         """Take up a build in this run: open its journal and the page that an undo would read."""
@@ -159,47 +150,12 @@ class Session:
     def _workshop(self, build: Build) -> Workshop:
         if self._shop is None:
             assert build.plan is not None
-            run = build.plan.loaded.corpus.run
-            executor = self.options.executor or run.executor
-            workers = self.options.workers or run.workers or len(os.sched_getaffinity(0))
-            self._shop = Workshop(self.project.store, executor, workers, run.memory_bytes(), self.say)
+            self._shop = open_workshop(build.plan.loaded.corpus.run, self.project.store, self.options, self.say)
         return self._shop
 
     def _fetch_together(self, steps: list[Step]) -> dict[str, SourceError | None]:
         """Fetch sources in one event loop; source id -> why it failed, or None."""
-        import asyncio
-
-        from corpusbuild.fetch import fetch_all
-        from corpusbuild.progress import Meter
-        from corpusbuild.transfer import How
-
-        run = self._run_settings(steps[0])
-        how = How(
-            attempts=run.attempts,
-            timeout=run.timeout,
-            connections=run.connections,
-            per_host=run.per_host,
-            rate=run.rate,
-            contact=run.contact,
-            offline=self.options.offline,
-            resume_only=self.options.resume_only,
-            retry_quarantined=self.options.retry_quarantined,
-        )
-        meter, last = Meter(), time.monotonic()
-
-        def tell(event: "Event") -> None:
-            nonlocal last
-            now = time.monotonic()
-            meter.take(event, now)
-            if event.kind in ("retry", "waiting"):
-                self.say(f"fetch:{event.source}: {event.file} {event.note}".replace("  ", " "))
-            if now - last >= PROGRESS_SECONDS:
-                last = now
-                self.say(meter.line(now))
-
-        sources = [s.params for s in steps]
-        outcomes = asyncio.run(fetch_all(sources, self.project.store.root, concurrency=run.concurrency, how=how, progress=tell))
-        failures = {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
+        failures = fetch_steps(steps, self.project.store, self._run_settings(steps[0]), self.options, self.say)
         for step in steps:
             if failures[step.source] is None:
                 self._tell_built(step)
@@ -233,16 +189,6 @@ def finish_earlier(session: Session) -> None:
     for undone in finish_pending(session.project.store):
         for line in report.undone_lines(undone, cancelled=True):
             session.say(line)
-
-
-def _quarantined(fetched: "Fetched | None") -> SourceError | None:
-    if fetched is None or fetched.status != "quarantined":
-        return None
-    return SourceError(
-        fetched.source.id,
-        f"other bytes came than pinned (sha256 {fetched.sha256[:12]}..., not {fetched.source.sha256[:12]}...); they wait in quarantine/{fetched.source.id}. "
-        "Pin the new digest if they are right, or run again with --retry-quarantined",
-    )
 
 
 _current: Session | None = None

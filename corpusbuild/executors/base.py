@@ -4,8 +4,9 @@ A function runs at least once an item, so it must be idempotent: write under a t
 what was made. Functions are importable, items and values small and picklable (at most ``LIMIT`` bytes): data moves through the store.
 
 What can go wrong with an item has six kinds. ``error`` is what the function itself raised: never tried again. The others are tried
-again, up to ``Policy.attempts``: ``crash`` (its process died), ``oom`` (it held more memory than it may, and is given more),
-``timeout``, ``lost`` (its machine went away), ``retry`` (the function raised Retry). They cost the item its own attempts and no other.
+again, up to ``Policy.attempts``: ``crash`` (its process died), ``oom`` (it held more memory than it may), ``timeout`` (it ran too
+long, or stood still), ``lost`` (its machine went away), ``retry`` (the function raised Retry). They cost the item its own attempts and no other.
+After a ``crash`` or an ``oom`` more memory is set aside for the item, so it has fewer neighbours: the system kills without saying for what.
 """
 
 import pickle
@@ -25,7 +26,7 @@ R = TypeVar("R")
 REMEDIES: dict[Kind, str] = {
     "crash": "lower run.workers or raise run.memory if memory is short, then run again",
     "oom": "raise run.memory or lower run.workers, then run again",
-    "timeout": "lower run.workers if the machine is overloaded, then run again",
+    "timeout": "lower run.workers if the machine is overloaded or raise run.part_timeout or run.heartbeat, then run again",
     "lost": "run again, with other run.workers if that machine does not come back",
     "retry": "run again later",
 }
@@ -48,6 +49,8 @@ class Policy:
     """Tries in all; an ``error`` has one."""
     timeout: float | None = None
     """Seconds one attempt may run."""
+    heartbeat: float | None = None
+    """Seconds one attempt may stand still (no processor time, nothing read or written), where the executor can see that."""
     on_error: Literal["raise", "yield"] = "raise"
     """Raise the first failure and cancel the rest, or hand failures out as outcomes and go on."""
     ordered: bool = False
@@ -55,7 +58,7 @@ class Policy:
     window: int | None = None
     """How many items may be taken and not yet handed back; four a worker and at least eight unless said."""
     memory_growth: float = 2.0
-    """By what an ``oom`` multiplies the memory asked for."""
+    """By what an ``oom`` or a ``crash`` multiplies the memory asked for."""
 
 
 class TaskFailed(Exception):
@@ -111,6 +114,7 @@ class Attempt:
     resources: Resources
     timeout: float | None
     number: int = 1
+    heartbeat: float | None = None
 
 
 class Session(Protocol):
@@ -243,7 +247,7 @@ class _Map(Generic[T, R]):
         except Exception as error:  # noqa: BLE001 - pickling runs the item's own code; whatever it raises is this item's failure
             self._settle(Outcome(index, key, error=TaskFailed(key, "error", f"cannot be sent: {error}")))
             return
-        self.session.submit(Attempt(index, key, self.fn, packed, self.resources, self.policy.timeout))
+        self.session.submit(Attempt(index, key, self.fn, packed, self.resources, self.policy.timeout, heartbeat=self.policy.heartbeat))
         self.running += 1
 
     def collect(self) -> None:
@@ -257,7 +261,7 @@ class _Map(Generic[T, R]):
                 self._settle(_outcome(attempt, reply))
 
     def _next_resources(self, attempt: Attempt, reply: Reply) -> Resources:
-        if reply.kind != "oom":
+        if reply.kind not in ("oom", "crash"):
             return attempt.resources
         asked, most = attempt.resources.memory, self.executor.memory
         more = int(asked * self.policy.memory_growth)
@@ -284,7 +288,10 @@ def _outcome(attempt: Attempt, reply: Reply) -> Outcome[Any]:
         except Exception as error:  # noqa: BLE001 - unpickling runs the value's own code; whatever it raises is this item's failure
             return made(error=TaskFailed(attempt.key, "error", f"its value cannot be read back: {error}"))
     cause = pickle.loads(reply.payload) if reply.payload else None
-    return made(error=TaskFailed(attempt.key, reply.kind, reply.message, reply.tb, cause))
+    message = reply.message
+    if reply.kind == "crash":
+        message += f" with {attempt.resources.memory / 1e6:,.0f} MB of memory set aside for it"
+    return made(error=TaskFailed(attempt.key, reply.kind, message, reply.tb, cause))
 
 
 def _raise_if_due(failed: TaskFailed, attempts: int, policy: Policy) -> None:

@@ -24,6 +24,7 @@ from corpusbuild.errors import Cancelled
 from corpusbuild.executors import memory
 from corpusbuild.executors.base import Attempt, Executor
 from corpusbuild.executors.call import Kind, Reply
+from corpusbuild.executors.pulse import pulse
 from corpusbuild.executors.worker import HEADER
 
 TICK = 0.1
@@ -220,6 +221,24 @@ class _Ended(Exception):
         self.kind, self.message = kind, message
 
 
+class _Stillness:
+    """Since when a process has done nothing."""
+
+    def __init__(self, limit: float | None, now: float):
+        """``limit`` is how many seconds it may; None for ever."""
+        self.limit = limit
+        self._pulse: tuple[int, ...] | None = None
+        self._since = now
+
+    def too_long(self, pid: int) -> bool:
+        if self.limit is None:
+            return False
+        now, seen = time.monotonic(), pulse(pid)
+        if seen is None or seen != self._pulse:
+            self._pulse, self._since = seen, now
+        return now - self._since > self.limit
+
+
 class _Worker:
     """One worker process and the socket to it. Used by one thread only, which must outlive it: Linux ties the process to that thread."""
 
@@ -280,14 +299,15 @@ class _Worker:
 
     def _exchange(self, message: bytes, job: _Job, timeout: float | None) -> bytes:
         """Sends a message and waits for the next one of the worker, in pieces as they come, so that nothing here can block. Raises _Ended."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        started = time.monotonic()
+        deadline, still = None if timeout is None else started + timeout, _Stillness(job.attempt.heartbeat, started)
         unsent, received = memoryview(message), bytearray()
         try:
             while True:
                 self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
                 events = self._poll.poll(TICK * 1000)
                 if not events:
-                    self._look(job, deadline, timeout)
+                    self._look(job, deadline, timeout, still)
                 for _, event in events:
                     if event & select.POLLOUT:
                         unsent = unsent[self._socket.send(unsent) :]
@@ -301,13 +321,15 @@ class _Worker:
         except ConnectionError as error:
             raise self._death() from error
 
-    def _look(self, job: _Job, deadline: float | None, timeout: float | None) -> None:
+    def _look(self, job: _Job, deadline: float | None, timeout: float | None, still: "_Stillness") -> None:
         if job.cancelled:
             raise _Ended("lost", "it was cancelled")  # nobody will hear
         if not self.alive():
             raise self._death()
         if deadline is not None and time.monotonic() > deadline:
             raise _Ended("timeout", f"ran longer than {timeout:g} s")
+        if still.too_long(self._process.pid):
+            raise _Ended("timeout", f"stood still for {still.limit:g} s")
         allowed = job.attempt.resources.memory
         held = memory.held(self._process.pid)
         if held > allowed:

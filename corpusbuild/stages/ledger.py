@@ -104,6 +104,11 @@ def _held(shards: list[Path]) -> Held:
     return dict(sorted(held.items()))
 
 
+def licences_in(shards: list[Path]) -> dict[str, tuple[str, int]]:
+    """Source -> (licence string, rows) over the shards."""
+    return _licences(_held(shards))
+
+
 def _licences(held: Held) -> dict[str, tuple[str, int]]:
     """Source -> (licence string, rows). Several licences of one source are joined, so that the gate sees the difference."""
     of: dict[str, dict[str, int]] = {}

@@ -216,3 +216,18 @@ def refuse() -> None:
 
 def moody(item: Item) -> Moody:
     return Moody()
+
+
+def hangs_once_at_7(item: Item) -> int:
+    """Stands still for ever, but only the first time."""
+    if mark(item) == 1 and item[1] == 7:
+        time.sleep(600)
+    return item[1]
+
+
+def works_at_7(item: Item) -> int:
+    """Works for a second and a half without a word."""
+    end = time.monotonic() + (1.5 if item[1] == 7 else 0)
+    while time.monotonic() < end:
+        sum(range(1000))
+    return mark(item)

@@ -1,0 +1,114 @@
+"""Drive: the steps of one plan in their order, without doit. The command line of a build and the activities of a workflow come through here."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from corpusbuild import preflight, report
+from corpusbuild.build import Workshop, realise
+from corpusbuild.config import Run
+from corpusbuild.durable import disk
+from corpusbuild.errors import SourceError
+from corpusbuild.executors.base import Policy
+from corpusbuild.fetching import fetch_steps, is_fetched
+from corpusbuild.journal import Journal
+from corpusbuild.plan import ORIGIN, Plan
+from corpusbuild.project import Options
+from corpusbuild.publish import is_published, publish, publish_corpus, stands
+from corpusbuild.stage import Step
+from corpusbuild.store import Store
+from corpusbuild.undo import Undo
+
+STAGES = tuple(ORIGIN)
+"""Every stage, in the order it runs."""
+
+UNTIL = {stage: stage for stage in STAGES} | {"dedup_exact": "exact_dedup", "dedup_near": "near_dedup", "pii": "scrub", "shard": "ledger"}
+"""What a person may name as the last stage -> that stage. The shards are a corpus when the licence gate has passed them."""
+
+
+def drive(
+    plan: Plan,
+    store: Store,
+    options: Options,
+    until: str,
+    undo: Undo,
+    journal: Journal,
+    say: Callable[[str], None],
+    beat: Callable[[], None] = lambda: None,
+    built: Callable[[Step], None] = lambda step: None,
+) -> None:
+    """Make every step of ``plan`` up to the stage ``until`` exist, and give names to what may be named by then.
+
+    ``beat`` is told of every part and every chunk that arrived, ``built`` of every step that this run built. The first failure is raised; of several
+    sources that failed, one that will not heal by itself.
+    """
+    wanted = [step for step in plan.steps if STAGES.index(step.stage.name) <= STAGES.index(until)]
+    run = plan.loaded.corpus.run
+
+    def tell(step: Step) -> None:
+        contents = store.contents(step.stage.name, step.key)
+        journal.built(step.label, contents)
+        say(report.step_line(step.label, contents))
+        built(step)
+
+    if run.check_space:
+        preflight.check(plan, store)
+    sources = [step for step in wanted if step.stage.name == "fetch" and not is_fetched(step, store)]
+    if sources:
+        with disk(store.root):
+            outcomes = fetch_steps(sources, store, run, options, say, beat)
+        for step in sources:
+            if outcomes[step.source] is None:
+                tell(step)
+        _raise_worst([error for error in outcomes.values() if error is not None], journal)
+    with open_workshop(run, store, options, say, beat) as shop:
+        for step in wanted:
+            if store.has(step.stage.name, step.key):
+                continue
+            undo.making(step.stage.name, step.key)
+            try:
+                with disk(store.root):
+                    realise(step, shop)
+            except Exception as error:
+                journal.failed(step.label, str(error), getattr(error, "exit_code", 1))
+                raise
+            tell(step)
+    if wanted == list(plan.steps):
+        if not is_published(plan, store):
+            undo.publishing()
+            publish(plan, store)
+    elif plan.corpus in wanted:
+        undo.publishing()
+        publish_corpus(plan, store)
+
+
+def finished(plan: Plan, store: Store, until: str) -> bool:
+    """Whether everything up to the stage ``until`` is there, under its names."""
+    steps = [step for step in plan.steps if STAGES.index(step.stage.name) <= STAGES.index(until)]
+    if not all(is_fetched(s, store) if s.stage.name == "fetch" else store.has(s.stage.name, s.key) for s in steps):
+        return False
+    if steps == list(plan.steps):
+        return is_published(plan, store)
+    corpus = plan.loaded.corpus
+    name = store.root / "corpus" / corpus.dataset / corpus.version
+    return plan.corpus not in steps or stands(name, store.path("ledger", plan.corpus.key))
+
+
+def open_workshop(
+    run: Run, store: Store, options: Options, say: Callable[[str], None], beat: Callable[[], None] = lambda: None
+) -> Workshop:
+    """Where steps are built, as a configuration's ``[run]`` and the options of a run say."""
+    workers = options.workers or run.workers or len(os.sched_getaffinity(0))
+    policy = Policy(attempts=run.part_attempts, timeout=run.part_timeout, heartbeat=run.heartbeat)
+
+    def tell(*_: Any) -> None:
+        beat()
+
+    return Workshop(store, options.executor or run.executor, workers, run.memory_bytes(), say, policy, tell)
+
+
+def _raise_worst(errors: list[SourceError], journal: Journal) -> None:
+    for error in errors:
+        journal.failed(f"fetch:{error.source_id}", str(error), error.exit_code)
+    if errors:
+        raise next((error for error in errors if not error.retryable), errors[0])
