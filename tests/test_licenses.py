@@ -1,15 +1,29 @@
 import datetime
+import json
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusbuild.errors import ConfigError
-from corpusbuild.licenses import LedgerRow, Policy, policy_from, row_problems, verify
+from corpusbuild.licenses import (
+    DUTIES,
+    OBLIGATIONS,
+    LedgerRow,
+    Policy,
+    policy_from,
+    revoked_by,
+    row_problems,
+    row_schema,
+    verify,
+    verify_ledger,
+)
 
 law = settings(deadline=None, max_examples=150)
 
@@ -331,3 +345,118 @@ def test_a_bad_row_names_its_key(key, value):
 def test_a_missing_key_is_named():
     [problem] = row_problems({k: v for k, v in ROW.items() if k != "kept"})
     assert "kept" in problem
+
+
+# --- a ledger against a corpus ---
+
+HELD = {"tiny": ("CC-BY-4.0", 2)}
+
+
+def against(*rows, held=HELD, use="train"):
+    return verify_ledger(POLICY, rows, held, use)
+
+
+def test_a_sound_ledger_passes():
+    assert against(ROW) == []
+    assert against(ROW | {"source_id": "unused", "license_spdx": "MIT", "kept": 0, "dropped": 2}, ROW) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (
+            ROW | {"license_spdx": "GPL-3.0-only", "revoked": True, "allowed_uses": []},
+            "source tiny: licence 'GPL-3.0-only' is not in the policy",
+        ),
+        (ROW | {"license_spdx": "CC-BY-NC-4.0"}, "source tiny: allowed_uses has train, but licence CC-BY-NC-4.0 allows eval only"),
+        (ROW | {"revoked": True, "notes": "withdrawn"}, "source tiny: was revoked: withdrawn"),
+        (ROW | {"allowed_uses": ["eval"]}, "source tiny: is not declared for train"),
+        (ROW | {"license_spdx": "MIT"}, "source tiny: the shards say licence 'CC-BY-4.0'"),
+        (ROW | {"kept": 1, "dropped": 1}, "source tiny: the ledger promises 1 rows, the shards hold 2"),
+    ],
+)
+def test_each_rule_of_the_ledger_names_its_source(row, problem):
+    held = HELD if row["license_spdx"] != "CC-BY-NC-4.0" else {}
+    problems = against(row, held=held)
+    assert problems[0].startswith(problem)
+    assert problems[0].split(":")[0] == "source tiny"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"url": ""}, "ledger row 1: url"),
+        ({"n_docs": 3}, "ledger row 1: kept 2 and dropped 0 are not the 3 of n_docs"),
+        ({"source_id": 7}, "ledger row 1: source_id"),
+    ],
+)
+def test_a_row_that_is_none_is_a_problem_and_leaves_its_source_without_one(change, problem):
+    problems = against(ROW | change)
+    assert problems[0].startswith(problem)
+    assert problems[1:] == ["source tiny: is in the shards, and nothing is declared of it"]
+
+
+def test_the_last_row_of_a_source_decides():
+    wrong = ROW | {"license_spdx": "GPL-3.0-only"}
+    assert against(wrong, ROW) == []
+    assert len(against(ROW, wrong)) == 1
+    broken = ROW | {"kept": -2}
+    assert [p.split(":")[0] for p in against(ROW, broken)] == ["ledger row 2", "source tiny"]
+    assert [p.split(":")[0] for p in against(broken, ROW)] == ["ledger row 1"]
+
+
+def test_every_problem_is_listed_rows_first():
+    problems = against(
+        ROW | {"source_id": "Bad"},
+        ROW | {"revoked": True, "allowed_uses": ["eval"], "kept": 1, "dropped": 1},
+        held=HELD | {"x": ("MIT", 1)},
+    )
+    assert [p.split(":")[0] for p in problems] == ["ledger row 1", "source tiny", "source tiny", "source tiny", "source x"]
+
+
+@law
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=8))
+def test_what_was_ever_revoked_stays_revoked(events):
+    lines = [{"source_id": id, "sha256": id * 64, "revoked": revoked, "notes": f"why {id}"} for id, revoked in events]
+    ever = {id for id, revoked in events if revoked}
+    assert revoked_by(lines) == {name: f"why {id}" for id in ever for name in (id, id * 64)}
+
+
+# --- its schema ---
+
+
+def test_the_schema_of_the_ledger_is_that_of_its_type():
+    path = Path(__file__).parent.parent / "configs" / "ledger.schema.json"
+    assert json.loads(path.read_text()) == json.loads(json.dumps(row_schema(LedgerRow))), (
+        "python -m corpusbuild schema ledger > configs/ledger.schema.json"
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"revoked": True}, {"source_id": "Tiny"}, {"sha256": "0"}, {"n_docs": -1}, {"allowed_uses": ["sell"]}, {"extra": 1}]
+)
+def test_the_schema_accepts_what_the_type_accepts(change):
+    row = ROW | change
+    sound = not list(jsonschema.Draft202012Validator(row_schema(LedgerRow)).iter_errors(row))
+    assert sound == (row_problems(row) == [])
+
+
+# --- duties ---
+
+
+def test_every_obligation_is_put_in_words():
+    assert set(DUTIES) == set(OBLIGATIONS)
+
+
+@pytest.mark.parametrize(
+    ("expression", "listed"),
+    [
+        ("MIT", ("MIT",)),
+        ("(MIT OR CC-BY-4.0) AND MIT", ("MIT", "CC-BY-4.0")),
+        ("Apache-2.0 WITH LLVM-exception", ("Apache-2.0",)),
+        ("GPL-2.0-or-later WITH Classpath-exception-2.0", ("GPL-2.0-or-later WITH Classpath-exception-2.0",)),
+        ("MIT OR GPL-3.0-only", ()),
+    ],
+)
+def test_what_an_expression_is_made_of(expression, listed):
+    assert POLICY.listed(expression) == listed
