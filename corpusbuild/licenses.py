@@ -235,6 +235,8 @@ def verify_ledger(
         row, wrong = strict.convert(dict(line), row_type)
         if row is not None and row.kept + row.dropped != row.n_docs:
             wrong = [f"kept {row.kept} and dropped {row.dropped} are not the {row.n_docs} of n_docs"]
+        elif isinstance(row, CorpusRow) and (told := sum(row.dropped_by.values())) != row.dropped:
+            wrong = [f"dropped_by tells of {told} documents, dropped of {row.dropped}"]
         problems += [f"ledger row {number}: {problem}" for problem in wrong]
         if row is None or wrong:
             last.pop(str(line.get("source_id")), None)
