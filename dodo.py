@@ -1,4 +1,7 @@
-"""doit's view of the project: one task a step, up to date when its key is in the store. Nothing else is decided here."""
+"""doit's view of the project: one task a step, up to date when its key is in the store. Nothing else is decided here.
+
+No task has targets: builds share the steps that they have in common, and doit lets a target belong to one task only.
+"""
 
 from corpusbuild.commands.session import current
 
@@ -20,7 +23,6 @@ def task_fetch():
             "name": source,
             "doc": step.params.url or step.params.files[0].url,
             "actions": [(SESSION.fetch, [step])],
-            "targets": [PROJECT.store.path("fetch", step.key)],
             "uptodate": [(SESSION.is_fetched, [step])],
         }
 
@@ -39,7 +41,6 @@ def task_build():
                 "doc": f"a step of {build.path}",
                 "actions": [(SESSION.realise, [build, step])],
                 "task_dep": [_task(name, below) for by in step.inputs.values() for below in by],
-                "targets": [PROJECT.store.path(step.stage.name, step.key)],
                 "uptodate": [(PROJECT.store.has, [step.stage.name, step.key])],
             }
         yield {

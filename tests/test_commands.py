@@ -108,7 +108,7 @@ def test_the_cache_can_lie_elsewhere(tmp_path):
     assert doit(tmp_path / "p", "build:tiny", "--cache-dir", str(tmp_path / "c1")).returncode == 0
     assert doit(tmp_path / "p", "build:tiny", env={"CORPUSBUILD_CACHE": str(tmp_path / "c2")}).returncode == 0
     assert not (tmp_path / "p" / "cache").exists()
-    dated = ("LEDGER.jsonl", "raw", "store/fetch", "builds")
+    dated = ("LEDGER.jsonl", "raw", "store/fetch", "builds", "runs")
     assert tree(tmp_path / "c1" / "corpus") == tree(tmp_path / "c2" / "corpus")
     assert tree(tmp_path / "c1", skip=dated) == tree(tmp_path / "c2", skip=dated)
 
