@@ -40,7 +40,7 @@ def task_build():
                 "name": f"{name}:{step.label}",
                 "doc": f"a step of {build.path}",
                 "actions": [(SESSION.realise, [build, step])],
-                "task_dep": [_task(name, below) for by in step.inputs.values() for below in by],
+                "task_dep": [_task(name, below) for by in (*step.inputs.values(), step.follows) for below in by],
                 "uptodate": [(PROJECT.store.has, [step.stage.name, step.key])],
             }
         yield {

@@ -1,5 +1,6 @@
 """The configuration: one TOML file a corpus, checked whole at the door. What it refers to is resolved and digested here, so that planning is pure."""
 
+import hashlib
 import os
 import re
 import tomllib
@@ -19,6 +20,7 @@ from corpusbuild.hashing import config_sha256, file_sha256
 from corpusbuild.model import Record
 from corpusbuild.quality import FilterParams
 from corpusbuild.sources import Source, sources_from_config
+from corpusbuild.stages import earlier
 from corpusbuild.stages.decontaminate import Protected
 from corpusbuild.stages.scrub import Policy as PiiPolicy
 from corpusbuild.stages.shard import SHARD, Sharding
@@ -28,7 +30,7 @@ Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$(?!\n)", max_length=1
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 Text = Annotated[str, Meta(min_length=1)]
 
-OURS = ("filters", "allow_empty", "credit", "notice")  # of a source: what no fetch has to know
+OURS = ("filters", "allow_empty", "credit", "notice", "max_removed")  # of a source: what no fetch has to know
 MAX_NOTICE = 100_000
 
 
@@ -84,6 +86,8 @@ class SourceConfig(Record):
     """Whom ATTRIBUTION.md names as the authors, and how; absent means those whom the source's own page names."""
     notice: Text | None = None
     """A text file with the copyright notice and the licence, where every copy must keep them; ATTRIBUTION.md holds it."""
+    max_removed: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Instead of ``dedup.max_removed``, for this source."""
 
 
 class Dedup(Record):
@@ -94,6 +98,10 @@ class Dedup(Record):
     shingle: Annotated[int, Meta(ge=1)] = 5
     seed: Annotated[int, Meta(ge=0, lt=2**53)] = 0
     max_bucket: Annotated[int, Meta(ge=2)] = 64
+    max_removed: Annotated[float, Meta(ge=0, le=1)] = 0.6
+    """The share of a source's documents that may go as duplicates; when more would, the build stops and shows them."""
+    against: tuple[Text, ...] = ()
+    """Earlier corpora whose documents are not to come again: ``corpus/<dataset>/<version>`` of the cache, or a folder with shards."""
 
     def __post_init__(self) -> None:
         if self.num_perm % self.bands:
@@ -199,6 +207,7 @@ class Loaded:
     filters: tuple[FilterParams, ...]
     """One a source: the corpus's filters with the source's own over them."""
     protected: tuple[Protected, ...]
+    against: tuple[earlier.Params, ...]
     tokenizer_path: str | None
     tokenizer_sha256: str
     doc_sep_id: int | None
@@ -219,14 +228,18 @@ class Loaded:
 
 
 def load(
-    path: Path, overrides: tuple[str, ...] = (), limit: int | None = None, revoked: Mapping[str, str] = MappingProxyType({})
+    path: Path,
+    overrides: tuple[str, ...] = (),
+    limit: int | None = None,
+    revoked: Mapping[str, str] = MappingProxyType({}),
+    cache: Path = Path("cache"),
 ) -> Loaded:
     """Read and check the configuration at ``path``. ``ConfigError`` lists every problem, each with the file and the key.
 
     ``overrides`` are ``key.path=value`` with TOML values, for one run; ``limit`` takes the first documents of each source.
-    ``revoked`` are ids and digests that something besides ``policy/revocations.toml`` takes back, and why.
+    ``revoked`` are ids and digests that something besides ``policy/revocations.toml`` takes back, and why. ``cache`` is where earlier corpora lie.
     """
-    return load_decoded(_read(path), path, path.parent, path.stem, overrides, limit, revoked)
+    return load_decoded(_read(path), path, path.parent, path.stem, overrides, limit, revoked, cache)
 
 
 def load_decoded(
@@ -237,6 +250,7 @@ def load_decoded(
     overrides: tuple[str, ...] = (),
     limit: int | None = None,
     revoked: Mapping[str, str] = MappingProxyType({}),
+    cache: Path = Path("cache"),
 ) -> Loaded:
     """As ``load``, of what was decoded already. ``path`` is named in errors; relative paths and the policy start at ``folder``.
 
@@ -263,6 +277,8 @@ def load_decoded(
     problems += more
     notices, more = _notices(corpus, folder)
     problems += more
+    against, more = _against(corpus, folder, cache)
+    problems += more
     project = folder.resolve().parent
     found, more = _plugins(filters, project)
     problems += more
@@ -284,6 +300,7 @@ def load_decoded(
         sources=tuple(sources),
         filters=tuple(filters),
         protected=protected,
+        against=against,
         tokenizer_path=str(tokenizer) if tokenizer else None,
         tokenizer_sha256=file_sha256(tokenizer) if tokenizer else BYTES_SHA256,
         doc_sep_id=corpus.tokenizer.doc_sep_id
@@ -390,6 +407,37 @@ def _notices(corpus: Corpus, folder: Path) -> tuple[list[str], list[str]]:
             problems.append(f"sources[{i}].notice: {path} has more than {MAX_NOTICE} characters; name the page of the notice itself")
         texts.append(text)
     return texts, problems
+
+
+def _against(corpus: Corpus, folder: Path, cache: Path) -> tuple[tuple[earlier.Params, ...], list[str]]:
+    found: list[earlier.Params] = []
+    problems = []
+    for i, name in enumerate(corpus.dedup.against):
+        at = f"dedup.against[{i}]"
+        home = cache / name if name.startswith("corpus/") and (cache / name).is_dir() else Path(resolve(name, folder))
+        path = home / earlier.MANIFEST
+        try:
+            data = path.read_bytes()
+            manifest = earlier.read_manifest(data)
+        except OSError:
+            problems.append(
+                f"{at}: there is no corpus at {cache / name} or {home}; build it first, or name the folder that holds its {path.name}"
+            )
+            continue
+        except msgspec.DecodeError as error:
+            problems.append(f"{at}: {path} is no manifest of a corpus ({error})")
+            continue
+        params = earlier.Params(
+            dataset=manifest.dataset, version=manifest.version, manifest_sha256=hashlib.sha256(data).hexdigest(), path=str(home.resolve())
+        )
+        if params.name in [p.name for p in found]:
+            problems.append(f"{at}: {manifest.dataset} {manifest.version} is named twice")
+        if (params.dataset, params.version) == (corpus.dataset, corpus.version):
+            problems.append(
+                f"{at}: this configuration publishes {params.dataset} {params.version} itself and would remove all of it; change version"
+            )
+        found.append(params)
+    return tuple(found), problems
 
 
 def _plugins(filters: list[FilterParams], folder: Path) -> tuple[dict[str, str], list[str]]:

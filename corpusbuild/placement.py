@@ -32,6 +32,10 @@ class Part(Record):
     docs: int
     first: int
     first_paragraph: int
+    earlier: bool = False
+    """Whether it is of a corpus that was published before: compared with, never decided about."""
+    exact_survivors: str | None = None
+    """Ordinals of the documents in whose favour exact_dedup removed some of this part."""
 
 
 class Layout(Task):
@@ -58,18 +62,23 @@ def source_and_part(name: str) -> tuple[int, str]:
 
 
 def lay_out(inputs: Mapping[str, Sequence[Input]]) -> tuple[Part, ...]:
-    """The parts of a build in plan order, from its inputs ``documents``, ``signs``, ``removed`` (of any source) and ``exact`` (of the build)."""
+    """The parts of a build in plan order, from its inputs ``documents``, ``signs``, ``removed`` (of any source) and ``exact`` (of the build).
+
+    Those of ``earlier`` (with ``earlier_signs``) come before all.
+    """
     removed: dict[tuple[str, str], list[str]] = {}
     for entry in inputs.get("removed", ()):
         for path in entry.files(".removed.parquet"):
             removed.setdefault((entry.source, part_of(path)), []).append(str(path))
-    built = {path.name: str(path) for entry in inputs.get("exact", ()) for path in entry.files(".parquet")}
+    built = {path.name: str(path) for entry in inputs.get("exact", ()) for suffix in (".parquet", ".arrow") for path in entry.files(suffix)}
+    before = [("earlier-", *entries) for entries in zip(inputs.get("earlier", ()), inputs.get("earlier_signs", ()), strict=True)]
+    own = [("", *entries) for entries in zip(inputs["documents"], inputs["signs"], strict=True)]
     parts: list[Part] = []
     first = first_paragraph = 0
-    for i, (documents, signs) in enumerate(zip(inputs["documents"], inputs["signs"], strict=True)):
+    for i, (kind, documents, signs) in [*enumerate(before), *enumerate(own)]:
         columns = zip(documents.files(".docs.arrow"), signs.files(".signs.arrow"), signs.files(".paragraphs.arrow"), strict=True)
         for docs_path, signs_path, paragraphs_path in columns:
-            name = part_name_of(i, part_of(docs_path))
+            name = kind + part_name_of(i, part_of(docs_path))
             docs = len(read_arrow(signs_path))
             part = Part(
                 name=name,
@@ -82,11 +91,18 @@ def lay_out(inputs: Mapping[str, Sequence[Input]]) -> tuple[Part, ...]:
                 docs=docs,
                 first=first,
                 first_paragraph=first_paragraph,
+                earlier=bool(kind),
+                exact_survivors=built.get(f"{name}.survivors.arrow"),
             )
             parts.append(part)
             first += docs
             first_paragraph += len(read_arrow(paragraphs_path))
     return tuple(parts)
+
+
+def earlier_documents(parts: Sequence[Part]) -> int:
+    """How many documents, the first ones, are of corpora that were published before."""
+    return sum(part.docs for part in parts if part.earlier)
 
 
 def paragraphs(parts: Sequence[Part]) -> int:

@@ -12,16 +12,18 @@ from corpusbuild.config import Loaded
 from corpusbuild.hashing import build_id, key_digest
 from corpusbuild.model import Key
 from corpusbuild.stage import Stage, Step
-from corpusbuild.stages import decontaminate, exact_dedup, fetch, filter, ledger, near_dedup, scrub, shard, sign, tokenize
+from corpusbuild.stages import decontaminate, earlier, exact_dedup, fetch, filter, ledger, near_dedup, rails, scrub, shard, sign, tokenize
 
 ORIGIN = {
     "fetch": "sources",
     "filter": "filters",
     "decontaminate": "decontam",
     "scrub": "sources",
+    "earlier": "dedup",
     "sign": "dedup",
     "exact_dedup": "dedup",
     "near_dedup": "dedup",
+    "rails": "dedup",
     "shard": "shard",
     "ledger": "policy",
     "tokenize": "tokenizer",
@@ -112,7 +114,17 @@ def plan(loaded: Loaded) -> Plan:
             signs.append(step(sign.STAGE, _sign_params(loaded), {"documents": (documents[-1],)}, source.id, (documents[-1],)))
 
     every = {"documents": tuple(documents), "decontaminate": tuple(decontaminated), "scrub": tuple(scrubbed)}
-    earlier = {"documents": tuple(documents), "signs": tuple(signs), "removed": (*decontaminated, *scrubbed)}
+    before, before_signs = [], []
+    for published in loaded.against if on.exact_dedup or on.near_dedup else ():
+        before.append(step(earlier.STAGE, published, {}, published.name))
+        before_signs.append(step(sign.STAGE, _sign_params(loaded), {"documents": (before[-1],)}, published.name, (before[-1],)))
+    compared = {
+        "documents": tuple(documents),
+        "signs": tuple(signs),
+        "removed": (*decontaminated, *scrubbed),
+        "earlier": tuple(before),
+        "earlier_signs": tuple(before_signs),
+    }
     exact: tuple[Step, ...] = ()
     near: tuple[Step, ...] = ()
     if on.exact_dedup:
@@ -120,7 +132,7 @@ def plan(loaded: Loaded) -> Plan:
             step(
                 exact_dedup.STAGE,
                 exact_dedup.ExactParams(bloom_bytes_per_item=corpus.dedup.bloom_bytes_per_item),
-                earlier,
+                compared,
                 follows=tuple(last),
             ),
         )
@@ -129,9 +141,19 @@ def plan(loaded: Loaded) -> Plan:
         params_near = near_dedup.NearParams(
             sign=_sign_params(loaded), jaccard_threshold=corpus.dedup.jaccard_threshold, max_bucket=corpus.dedup.max_bucket
         )
-        near = (step(near_dedup.STAGE, params_near, {**earlier, "exact": exact}, follows=tuple(last)),)
+        near = (step(near_dedup.STAGE, params_near, {**compared, "exact": exact}, follows=tuple(last)),)
         last = list(near)
     every = {**every, "exact": exact, "near": near}
+    if exact or near:
+        limits = rails.Params(max_removed=_max_removed(loaded))
+        last = [
+            step(
+                rails.STAGE,
+                limits,
+                {"documents": tuple(documents), "earlier": tuple(before), "exact": exact, "near": near},
+                follows=tuple(last),
+            )
+        ]
     shards = step(shard.STAGE, _shard_params(loaded), every, follows=tuple(last))
     gate = step(ledger.STAGE, _ledger_params(loaded), {**every, "raw": tuple(raw), "shard": (shards,)}, follows=(shards,))
     if on.tokenize:
@@ -151,6 +173,12 @@ def _sign_params(loaded: Loaded) -> minhash.SignParams:
 def _kinds(loaded: Loaded) -> tuple[str, ...]:
     """The kinds of personal data in use, in one order, whatever the configuration's."""
     return tuple(kind for kind in pii.ALL_KINDS if kind in loaded.corpus.pii.kinds)
+
+
+def _max_removed(loaded: Loaded) -> dict[str, float]:
+    """How much of each source may go. One that may be empty may lose all."""
+    common = loaded.corpus.dedup.max_removed
+    return {s.id: 1.0 if s.allow_empty else common if s.max_removed is None else s.max_removed for s in loaded.corpus.sources}
 
 
 def _shard_params(loaded: Loaded) -> shard.Params:
@@ -215,6 +243,7 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
     """What was set for each stage that ran, for the datasheet."""
     corpus = loaded.corpus
     rules, dedup = corpus.filters, corpus.dedup
+    against = ", ".join(f"{p.dataset} {p.version}" for p in loaded.against)
     settings: dict[str, Any] = {
         "filter": {
             "min_chars": rules.min_chars,
@@ -229,12 +258,13 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
         },
         "decontaminate": f"{corpus.decontam.ngram}-gram overlap with protected files ({len(loaded.protected)})",
         "scrub": f"per source, see the ledger; {', '.join(_kinds(loaded))}",
-        "exact_dedup": "paragraphs, first occurrence kept",
+        "exact_dedup": "paragraphs, first occurrence kept" + (f"; not in {against}" if against else ""),
         "near_dedup": {
             "jaccard_threshold": dedup.jaccard_threshold,
             "num_perm": dedup.num_perm,
             "bands": dedup.bands,
             "shingle": dedup.shingle,
+            **({"against": against} if against else {}),
         },
         "tokenize": {"tokenizer": corpus.tokenizer.id},
     }

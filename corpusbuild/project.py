@@ -81,7 +81,7 @@ def revoked_in(cache: Path) -> dict[str, str]:
 def open_build(path: Path, options: Options, revoked: dict[str, str]) -> Build:
     """One configuration by itself, wherever it lies."""
     try:
-        made = plan(load(path, options.overrides, options.limit, revoked))
+        made = plan(load(path, options.overrides, options.limit, revoked, options.cache))
     except ConfigError as error:
         return Build(path.stem, path, None, error)
     return Build(path.stem, path, made, refused(made))

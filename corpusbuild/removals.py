@@ -10,22 +10,29 @@ import pyarrow.parquet as pq
 from corpusbuild.parts import REMOVED, read_arrow
 from corpusbuild.placement import Part
 
+AGAINST = "against"
+"""The rule of every stage here by which a document goes in favour of one in an earlier corpus."""
 
-def write(path: Path, part: Part, rows: Any, stage: str, rule: str, **columns: Any) -> None:
-    """Write the ``*.removed.parquet`` of ``part`` for the documents in ``rows`` (ascending), removed by the one ``rule``.
 
-    ``columns`` are the others of ``REMOVED`` that the stage knows, a value a row; those it does not name are null.
+def write(path: Path, part: Part, rows: Any, stage: str, rule: str, against: Any, **columns: Any) -> dict[str, int]:
+    """Write the ``*.removed.parquet`` of ``part`` for the documents in ``rows`` (ascending), and say how many went by which rule.
+
+    They went by ``rule``, or where ``against`` is true in favour of a document in an earlier corpus. ``columns`` are the others of ``REMOVED`` that the stage knows, a value a row; those it does not name are null.
     """
     n, which = len(rows), pa.array(rows)
     documents = read_arrow(Path(part.documents), ["id", "file", "place"]).take(which)
-    same = {"source": part.source, "stage": stage, "rule": rule}
+    rules = np.where(against, AGAINST, rule).astype(object)
+    same = {"source": part.source, "stage": stage}
     known = {name: pa.repeat(value, n) for name, value in same.items()} | {
         "id": documents.column("id"),
         "file": documents.column("file"),
         "place": documents.column("place"),
         "row": np.asarray(rows, np.int32),
-        "rules": pa.array([[rule]] * n, pa.list_(pa.string())),
+        "rule": pa.array(rules, pa.string()),
+        "rules": pa.array([[name] for name in rules], pa.list_(pa.string())),
         **columns,
     }
     table = pa.table({field.name: known.get(field.name, pa.nulls(n, field.type)) for field in REMOVED}, schema=REMOVED)
     pq.write_table(table, path, compression="zstd")
+    n_against = int(np.count_nonzero(against))
+    return {rule: n - n_against} | ({AGAINST: n_against} if n_against else {})

@@ -93,7 +93,10 @@ def test_the_first_of_equal_paragraphs_stays(sources: Sources, data: st.DataObje
         got = [(part, r["id"], r["row"], r["value"], r["survivor"]) for part, r in rows_of(entry, ".removed.parquet")]
         assert got == [(name(s, p), id_of(sources, (s, p, row)), row, float(n), id_of(sources, first)) for s, p, row, n, first in removed]
         assert [f.path for f in entry.contents.files] == [
-            f"{name(s, p)}.{kind}.parquet" for s, parts in enumerate(sources) for p in range(len(parts)) for kind in ("cuts", "removed")
+            f"{name(s, p)}.{kind}"
+            for s, parts in enumerate(sources)
+            for p in range(len(parts))
+            for kind in ("cuts.parquet", "removed.parquet", "survivors.arrow")
         ]
         for s in range(len(sources)):
             alive = [paragraphs(sources[a][b][c]) for a, b, c in places if a == s and (a, b, c) not in gone]
@@ -102,6 +105,27 @@ def test_the_first_of_equal_paragraphs_stays(sources: Sources, data: st.DataObje
             got_tally = entry.contents.counts[f"s{s}"]
             assert (got_tally.docs_in, got_tally.kept, sum(got_tally.dropped.values())) == (len(alive), len(alive) - n_gone, n_gone)
             assert got_tally.also == (also if sources[s] else {})
+
+
+@settings(deadline=None, max_examples=15)
+@given(SOURCES, SOURCES, st.sampled_from([500, 1 << 30]))
+def test_an_earlier_corpus_comes_first_and_loses_nothing(earlier: Sources, sources: Sources, memory: int) -> None:
+    """What goes is what would go if the earlier corpora were the first sources, and nothing is said of them."""
+    with TemporaryDirectory() as folder:
+        home, k = Path(folder), len(earlier)
+        everything = lay(home / "all", [*earlier, *sources])
+        alone = {role: entries[k:] for role, entries in everything.items()}
+        before = {"earlier": everything["documents"][:k], "earlier_signs": everything["signs"][:k]}
+        joined = run(exact_dedup.STAGE, ExactParams(), everything, home / "joined")
+        entry = run(exact_dedup.STAGE, ExactParams(), alone | before, home / "entry", memory=memory)
+        for suffix in (".cuts.parquet", ".removed.parquet"):
+            expected = [row for _, row in rows_of(joined, suffix) if row["source"] in {e.source for e in alone["signs"]}]
+            for row in expected:
+                if row.get("rule") and row["survivor"].split(":")[0] in {e.source for e in before["earlier"]}:
+                    row |= {"rule": "against", "rules": ["against"]}
+            assert [row for _, row in rows_of(entry, suffix)] == expected
+        assert set(entry.contents.counts) == {e.source for e in alone["signs"]}
+        assert len(entry.files(".parquet")) == 2 * sum(map(len, sources))
 
 
 def test_what_remains_holds_every_paragraph_once(tmp_path: Path) -> None:
@@ -160,6 +184,32 @@ def test_a_text_without_paragraphs_stays(tmp_path: Path) -> None:
 def test_the_filter_size_is_no_part_of_the_key() -> None:
     named = exact_dedup.STAGE.names_output
     assert named(ExactParams(bloom_bytes_per_item=1)) == named(ExactParams(bloom_bytes_per_item=10))
+
+
+def test_the_filter_size_changes_no_byte(tmp_path: Path) -> None:
+    sources = [[["a\n\nb", "b\n\nc", "c"], ["a\n\nd"]]]
+    small, large = (
+        run(exact_dedup.STAGE, ExactParams(bloom_bytes_per_item=size), lay(tmp_path / str(size), sources), tmp_path / str(size) / "exact")
+        for size in (1, 64)
+    )
+    assert [path.read_bytes() for path in small.files("")] == [path.read_bytes() for path in large.files("")]
+    assert small.contents.counts == large.contents.counts
+
+
+@pytest.mark.parametrize("memory", [2000, 20_000, 1 << 30])
+def test_a_partition_fits_into_the_memory_that_the_configuration_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    from corpusbuild import repeats
+
+    sorted_at_once = []
+    split = repeats.split
+    monkeypatch.setattr(repeats, "split", lambda records: sorted_at_once.append(len(records)) or split(records))
+    texts = [f"paragraph {i}\n\nanother {i % 50}" for i in range(300)]
+    run(exact_dedup.STAGE, ExactParams(), lay(tmp_path, [[texts[:150], texts[150:]]]), tmp_path / "exact", memory=memory)
+    matched = sorted_at_once[2:]  # after the two parts' own
+    assert sum(matched) == 400  # 300 alone, and 50 of which each part gives one
+    assert max(matched) * repeats.WORKING_BYTES <= 2 * memory  # digests fall unevenly, but not by much
 
 
 def test_a_paragraph_of_every_document_does_not_make_a_partition_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

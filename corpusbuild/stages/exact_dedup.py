@@ -1,6 +1,6 @@
 """Exact dedup: of equal paragraphs the first in plan order stays; a document of which no paragraph stays goes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from corpusbuild import placement, removals, repeats, spool
 from corpusbuild.model import Counts, Record, Tally, add_counts
-from corpusbuild.parts import CUTS, read_arrow
+from corpusbuild.parts import CUTS, read_arrow, write_arrow
 from corpusbuild.placement import Part
 from corpusbuild.stage import Job, Out, Stage, Task
+
+SURVIVORS = pa.schema([("row", pa.int32()), ("survivor", pa.uint64())])
+"""``*.survivors.arrow``: of each document removed, the ordinal of its survivor, for near_dedup, which may remove that one too."""
 
 
 class ExactParams(Record):
@@ -42,12 +45,12 @@ def build(job: Job) -> Counts:
     layout = placement.share(job, parts)
     bits = spool.partition_bits(placement.paragraphs(parts), repeats.WORKING_BYTES, job.memory)
 
-    def steps(names: list[str]) -> list[Step]:
-        return [Step(name=name, scratch=str(job.scratch), layout=layout, index=i, bits=bits) for i, name in enumerate(names)]
+    def steps(names: Iterable[tuple[int, str]]) -> list[Step]:
+        return [Step(name=name, scratch=str(job.scratch), layout=layout, index=i, bits=bits) for i, name in names]
 
-    job.map(spread_digests, steps([_spread(part, bits) for part in parts]))
-    job.map(match_digests, steps(_matches(bits)))
-    counts = job.map(decide_part, steps([part.name for part in parts]))
+    job.map(spread_digests, steps((i, _spread(part, bits)) for i, part in enumerate(parts)))
+    job.map(match_digests, steps(enumerate(_matches(bits))))
+    counts = job.map(decide_part, steps((i, part.name) for i, part in enumerate(parts) if not part.earlier))
     return add_counts([{entry.source: Tally() for entry in job.inputs["signs"]}, *msgspec.convert(counts, list[Counts])])
 
 
@@ -71,20 +74,23 @@ def decide_part(task: Step, out: Out) -> Any:
     )
     rows = read_arrow(Path(part.paragraphs)).column("row").to_numpy()
     cut = (links["at"] - np.uint64(part.first_paragraph)).astype(np.int64)
-    survivors = placement.ids(parts, placement.paragraph_owners(parts, links["first"]))
+    owners = placement.paragraph_owners(parts, links["first"])
+    survivors = placement.ids(parts, owners)
     pq.write_table(_cuts(part, rows, cut, survivors), out.path(".cuts.parquet"), compression="zstd")
 
     alive = placement.alive(part)
     had, lost = np.bincount(rows, minlength=part.docs), np.bincount(rows[cut], minlength=part.docs)
     gone = np.flatnonzero((had > 0) & (lost == had))
-    removals.write(
+    first_cut = np.searchsorted(rows[cut], gone)  # a document names in whose favour the first of its paragraphs went
+    dropped = removals.write(
         out.path(".removed.parquet"), part, gone, stage=STAGE.name, rule="paragraphs",
-        value=had[gone].astype(np.float64), similarity=np.ones(len(gone)),
-        survivor=survivors.take(pa.array(np.searchsorted(rows[cut], gone))),  # in whose favour the first of its paragraphs went
+        against=owners[first_cut] < placement.earlier_documents(parts),
+        value=had[gone].astype(np.float64), similarity=np.ones(len(gone)), survivor=survivors.take(pa.array(first_cut)),
     )  # fmt: skip
+    write_arrow(out.path(".survivors.arrow"), pa.table({"row": gone.astype(np.int32), "survivor": owners[first_cut]}, schema=SURVIVORS))
     n = int(alive.sum())
     also = {"paragraphs": int(had[alive].sum()), "duplicate_paragraphs": len(cut)}
-    return {part.source: {"docs_in": n, "kept": n - len(gone), "dropped": {"paragraphs": len(gone)}, "also": also}}
+    return {part.source: {"docs_in": n, "kept": n - len(gone), "dropped": dropped, "also": also}}
 
 
 def _cuts(part: Part, rows: NDArray[np.int32], cut: NDArray[np.int64], survivors: pa.ChunkedArray) -> pa.Table:
@@ -120,4 +126,4 @@ def _matches(bits: int) -> list[str]:
     return [f"match-{bits}-{i:05d}" for i in range(1 << bits)]
 
 
-STAGE = Stage("exact_dedup", version=1, build=build, names_output=lambda params: None)
+STAGE = Stage("exact_dedup", version=2, build=build, names_output=lambda params: None)

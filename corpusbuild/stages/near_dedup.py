@@ -33,6 +33,9 @@ CLUSTERS = pa.schema(
 )
 """``*.clusters.parquet``: one row for a document, kept or not, that is connected with another."""
 
+SETTLED = pa.schema([("row", pa.int32()), ("id", pa.string()), ("survivor", pa.string())])
+"""``*.settled.parquet``: documents that exact_dedup removed in favour of one that went here, each with the document that stays instead."""
+
 ORDINAL = np.dtype("<u8")
 PAIR = np.dtype("<u8")  # in one number: the later document's row in its part (20 bits are plenty) and the earlier's ordinal (44 bits)
 MEMBER = np.dtype([("key", "<u8"), ("at", "<u8")])
@@ -90,6 +93,10 @@ class Step(Task):
         for i in range(_tasks(self.shape, self.params)):
             yield from spool.runs(self.file("candidates", i, suffix), part, dtype)
 
+    def gone(self, part: int) -> NDArray[Any]:
+        """The documents of a part that go, in plan order, each with its survivor."""
+        return spool.read(self.file("decided", 0, ".gone"), part, GONE)
+
     def sets(self, part: int) -> tuple[U64, Ragged]:
         """The ordinals of a part's candidates, and their shingle sets, mapped into memory."""
         at, offsets = (np.load(self.file("sets", part, suffix)) for suffix in (".at.npy", ".offsets.npy"))
@@ -101,24 +108,27 @@ def build(job: Job) -> Counts:
     params: NearParams = job.params
     parts = placement.lay_out(job.inputs)
     layout, shape = placement.share(job, parts), _shape(placement.documents(parts), params, job.memory)
-    by_part = range(len(parts))
+    own = [i for i, part in enumerate(parts) if not part.earlier]
 
-    def every(fn: Callable[[Any, Out], Any], names: Iterable[str]) -> list[Any]:
+    def every(fn: Callable[[Any, Out], Any], names: Iterable[tuple[int, str]]) -> list[Any]:
         common: dict[str, Any] = {"scratch": str(job.scratch), "layout": layout, "shape": shape, "params": params}
-        return job.map(fn, [Step(name=name, index=i, **common) for i, name in enumerate(names)])
+        return job.map(fn, [Step(name=name, index=i, **common) for i, name in names])
 
-    alive = every(sign_alive, (shape.name("alive", i) for i in by_part))
-    every(match_digests, (shape.name("equal", i) for i in range(1 << shape.digest_bits)))
-    every(spread_keys, (shape.name("keys", i) for i in by_part))
-    passed_over = every(find_candidates, (shape.name("candidates", i) for i in range(_tasks(shape, params))))
-    every(collect_sets, (shape.name("sets", i) for i in by_part))
-    verified = every(verify, (shape.name("verified", i) for i in by_part))
-    every(decide, [shape.name("decided", 0)])
-    gone = every(write_part, (part.name for part in parts))
+    def named(kind: str, indices: Iterable[int]) -> Iterator[tuple[int, str]]:
+        return ((i, shape.name(kind, i)) for i in indices)
+
+    alive = every(sign_alive, named("alive", range(len(parts))))
+    every(match_digests, named("equal", range(1 << shape.digest_bits)))
+    every(spread_keys, named("keys", range(len(parts))))
+    passed_over = every(find_candidates, named("candidates", range(_tasks(shape, params))))
+    every(collect_sets, named("sets", range(len(parts))))
+    verified = every(verify, named("verified", own))
+    every(decide, named("decided", [0]))
+    gone = every(write_part, ((i, parts[i].name) for i in own))
 
     counts: list[Counts] = [{entry.source: Tally() for entry in job.inputs["signs"]}]
-    for part, n, also, n_gone in zip(parts, alive, verified, gone, strict=True):
-        counts.append({part.source: Tally(docs_in=n, kept=n - n_gone, dropped={"jaccard": n_gone}, also=also)})
+    for i, also, dropped in zip(own, verified, gone, strict=True):
+        counts.append({parts[i].source: Tally(docs_in=alive[i], kept=alive[i] - sum(dropped.values()), dropped=dropped, also=also)})
     counts += [{source: Tally(also=also)} for value in passed_over for source, also in value.items()]
     return add_counts(counts)
 
@@ -155,8 +165,12 @@ def spread_keys(task: Step, out: Out) -> None:
 
 
 def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
-    """Fill the buckets of some cells and spool, by part, who is to be compared. Gives by source how much was passed over."""
+    """Fill the buckets of some cells and spool, by part, who is to be compared. Gives by source how much was passed over.
+
+    Documents of earlier corpora stand first in every bucket, and are not compared among themselves.
+    """
     parts, cap = task.parts(), task.params.max_bucket
+    before = placement.earlier_documents(parts)
     firsts, last = np.array([part.first for part in parts], np.uint64), task.params.sign.bands << task.shape.key_bits
     not_compared, capped = np.zeros((2, len(parts)), np.int64)
     with spool.writing(out.scratch(".pairs")) as pairs, spool.writing(out.scratch(".involved")) as involved:
@@ -168,12 +182,16 @@ def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
                 np.add.at(not_compared, where, np.maximum(new.rank - cap, 0))
                 np.add.at(capped, where, new.rank == cap)
                 for later, earlier in found:
+                    if before:
+                        later, earlier = later[later >= before], earlier[later >= before]
                     where = placement.part_indices(parts, later)
                     pairs.add(where, (later - firsts[where]) << EARLIER_BITS | earlier)
                     both = _sorted_set([later, earlier])
                     involved.add(placement.part_indices(parts, both), both)
     passed: dict[str, dict[str, int]] = {}
     for part, n_pairs, n_buckets in zip(parts, not_compared.tolist(), capped.tolist(), strict=True):
+        if part.earlier:
+            continue
         so_far = passed.setdefault(part.source, {"not_compared": 0, "buckets_capped": 0})
         so_far["not_compared"] += n_pairs
         so_far["buckets_capped"] += n_buckets
@@ -219,14 +237,14 @@ def decide(task: Step, out: Out) -> None:
     gone, connected = np.zeros((2, placement.documents(parts)), np.bool_)
     parents = unionfind.singles(len(gone))
     decided = [np.empty(0, GONE)]
-    for i in range(len(parts)):
-        verified = np.load(task.file("verified", i, ".npy"))
+    for i, part in enumerate(parts):
+        verified = np.load(task.file("verified", i, ".npy")) if not part.earlier else np.empty(0, VERIFIED)
         decided.append(_records(GONE, *law.decide(verified["later"], verified["earlier"], verified["similarity"], gone)))
         _connect(parents, connected, verified["later"], verified["earlier"])
     first_gone = np.concatenate(decided)
     with spool.writing(out.scratch(".gone")) as all_gone:
-        for i in range(len(parts)):
-            links = task.links(i)
+        for i, part in enumerate(parts):
+            links = task.links(i) if not part.earlier else np.empty(0, repeats.LINKS)
             _connect(parents, connected, links["at"], links["first"])
             both = np.concatenate([decided[i + 1], _follow(links, first_gone, gone)])
             all_gone.add(np.full(len(both), i), both[np.argsort(both["at"])])
@@ -236,22 +254,40 @@ def decide(task: Step, out: Out) -> None:
             all_connected.add(np.full(len(at), i), _records(CONNECTED, at, unionfind.roots(parents, at)))
 
 
-def write_part(task: Step, out: Out) -> int:
-    """Write who of a part went, and who is connected."""
+def write_part(task: Step, out: Out) -> dict[str, int]:
+    """Write who of a part went, and who is connected. Gives how many went by which rule."""
     parts = task.parts()
     part = parts[task.index]
-    gone = spool.read(task.file("decided", 0, ".gone"), task.index, GONE)
+    gone = task.gone(task.index)
     connected = spool.read(task.file("decided", 0, ".connected"), task.index, CONNECTED)
     clusters = placement.ids(parts, connected["first"])
-    removals.write(
+    dropped = removals.write(
         out.path(".removed.parquet"), part, gone["at"] - np.uint64(part.first), stage=STAGE.name, rule="jaccard",
-        value=gone["similarity"], threshold=np.full(len(gone), task.params.jaccard_threshold), similarity=gone["similarity"],
+        against=gone["survivor"] < placement.earlier_documents(parts), value=gone["similarity"], threshold=np.full(len(gone), task.params.jaccard_threshold), similarity=gone["similarity"],
         survivor=placement.ids(parts, gone["survivor"]), cluster=clusters.take(pa.array(np.searchsorted(connected["at"], gone["at"]))),
     )  # fmt: skip
     rows = (connected["at"] - np.uint64(part.first)).astype(np.int32)
     table = pa.table({"row": rows, "id": placement.ids(parts, connected["at"]), "cluster": clusters}, schema=CLUSTERS)
     pq.write_table(table, out.path(".clusters.parquet"), compression="zstd")
-    return len(gone)
+    if part.exact_survivors is not None:
+        pq.write_table(_settled(task, parts, part), out.path(".settled.parquet"), compression="zstd")
+    return dropped
+
+
+def _settled(task: Step, parts: tuple[Part, ...], part: Part) -> pa.Table:
+    """Whom exact_dedup removed in favour of a document that then went here: who stays instead."""
+    exact = read_arrow(Path(part.exact_survivors or ""))
+    rows, stays = exact.column("row").to_numpy(), exact.column("survivor").to_numpy().copy()
+    moved = np.zeros(len(stays), np.bool_)
+    where = placement.part_indices(parts, stays)
+    for index in np.unique(where).tolist():
+        gone, here = task.gone(index), np.flatnonzero(where == index)
+        at = np.minimum(np.searchsorted(gone["at"], stays[here]), max(len(gone) - 1, 0))
+        went = here[gone["at"][at] == stays[here]] if len(gone) else here[:0]
+        moved[went] = True
+        stays[went] = gone["survivor"][np.searchsorted(gone["at"], stays[went])]
+    ids = read_arrow(Path(part.signs)).column("id").take(pa.array(rows[moved]))
+    return pa.table({"row": rows[moved], "id": ids, "survivor": placement.ids(parts, stays[moved])}, schema=SETTLED)
 
 
 def _shape(docs: int, params: NearParams, memory: int) -> Shape:
@@ -340,4 +376,4 @@ def _follow(links: NDArray[Any], first_gone: NDArray[Any], gone: NDArray[np.bool
     return fate
 
 
-STAGE = Stage("near_dedup", version=1, build=build)
+STAGE = Stage("near_dedup", version=2, build=build)
