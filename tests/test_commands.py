@@ -29,7 +29,7 @@ def states(output):
 def test_a_build_runs_every_stage_and_ends_with_a_summary(built):
     folder, run = built
     assert run.returncode == 0, run.stderr
-    steps = ["fetch", "filter", "scrub", "sign", "exact_dedup", "near_dedup", "shard", "ledger", "tokenize"]
+    steps = ["fetch", "filter", "scrub", "sign", "exact_dedup", "near_dedup", "rails", "shard", "ledger", "tokenize"]
     assert [s for s in steps if any(line.startswith(s) for line in run.stdout.splitlines())] == steps
     for words in ("stories", "notes", "CC0-1.0", "dropped by", "train", "val", "tokens", "cache/corpus/tiny/v1", "next: doit list"):
         assert words in run.stdout
@@ -86,7 +86,7 @@ def test_list_names_the_field_that_made_a_step_stale(project):
     assert near.endswith("dedup.jaccard_threshold 0.8 -> 0.7")
     assert run.stdout.splitlines()[0].endswith("dedup.jaccard_threshold 0.8 -> 0.7")
     run = doit(project, "build:tiny")
-    assert [line.split()[0] for line in run.stdout.splitlines()[:4]] == ["near_dedup", "shard", "ledger", "tokenize"]
+    assert [line.split()[0] for line in run.stdout.splitlines()[:5]] == ["near_dedup", "rails", "shard", "ledger", "tokenize"]
 
 
 def test_one_value_can_be_set_for_one_run(project):

@@ -15,6 +15,7 @@ from corpusbuild.parts import DOCUMENTS, MAX_PART_BYTES, MAX_PART_DOCS, part_nam
 from corpusbuild.stage import Job, Out, Stage, Task
 
 MANIFEST = "_MANIFEST.json"
+BATCH = 1000  # documents read at once
 
 
 class Params(Record):
@@ -103,7 +104,7 @@ def _parts(path: Path) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as shard:
         held: list[pa.RecordBatch] = []
         docs = size = given = 0
-        for batch in shard.iter_batches(1000, columns=["id", "text"]):
+        for batch in shard.iter_batches(BATCH, columns=["id", "text"]):
             if held and (docs + len(batch) > MAX_PART_DOCS or size + batch.nbytes > MAX_PART_BYTES):
                 yield pa.Table.from_batches(held)
                 held, docs, size, given = [], 0, 0, given + 1
