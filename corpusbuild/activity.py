@@ -209,7 +209,7 @@ def end_with(parent: int, every: float = 0.5) -> None:
 
 
 def _plan(spec: Path, folder: Path, root: Path) -> Plan:
-    made = plan(load_decoded(_decoded(spec), spec, folder, revoked=revoked_in(root)))
+    made = plan(load_decoded(_decoded(spec), spec, folder, revoked=revoked_in(root), cache=root))
     if (problem := refused(made)) is not None:
         raise problem
     return made
