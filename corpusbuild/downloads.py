@@ -4,16 +4,18 @@
 one rename and only with the pinned digest. Everything here blocks and belongs in a thread.
 """
 
+import ctypes
 import errno
 import fcntl
 import hashlib
 import os
+import secrets
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -22,9 +24,14 @@ from corpusbuild.durable import disk, fsync_dir, write_atomic
 from corpusbuild.errors import DiskError
 from corpusbuild.model import Record
 from corpusbuild.resume import Checkpoint, trusted
+from corpusbuild.staging import owner_is_alive, owner_token
 
 CHECKPOINT_BYTES = 64 << 20
 CHECKPOINT_SECONDS = 30.0
+CHECKPOINT_PAUSE = 2.0
+"""A checkpoint is written every 64 MB or 30 s, but on a fast link not more often than this many seconds: three syncs cost more than what they save."""
+WRITEBACK_BYTES = 8 << 20
+"""After so many bytes the disk is asked to begin writing, so that the sync before a checkpoint finds little to wait for."""
 BLOCK = 1 << 20
 
 PART = ".part"
@@ -49,8 +56,15 @@ class Download:
     """One file. ``size`` bytes of it are in the part and ``digest()`` is theirs; ``whole`` says that one answer brought them all."""
 
     def __init__(
-        self, folder: Path, name: str, boot_id: str, stop: threading.Event | None = None, monotonic: Callable[[], float] = time.monotonic
+        self,
+        folder: Path,
+        name: str,
+        boot_id: str,
+        stop: threading.Event | None = None,
+        owner: "Ownership | None" = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ):
+        self._owner = owner
         self.folder, self.name, self._boot_id, self._monotonic = folder, name, boot_id, monotonic
         self._stop = stop or threading.Event()
         self.final, self.part, self.page = folder / name, folder / (name + PART), folder / (name + CHECKPOINT)
@@ -61,6 +75,7 @@ class Download:
         self._hash = hashlib.sha256()
         self._fd = -1
         self._durable, self._since = 0, 0.0
+        self._started = 0
 
     def open(self) -> None:
         """Take up what an earlier run left, as far as it can be trusted, hashing it once."""
@@ -93,13 +108,18 @@ class Download:
 
     def append(self, chunks: list[bytes]) -> None:
         """Write and hash bytes behind those that are there. When the disk refuses, the part is cut back to what is durable."""
+        _ask(self._stop)
+        self._must_be_ours()  # not within: what another process has begun must not be cut back
         with self._cutting_back():
-            _ask(self._stop)
             for chunk in chunks:
                 _write_all(self._fd, chunk, self.size)
                 self._hash.update(chunk)
                 self.size += len(chunk)
-            if self.size - self._durable >= CHECKPOINT_BYTES or self._monotonic() - self._since >= CHECKPOINT_SECONDS:
+            if self.size - self._started >= WRITEBACK_BYTES:
+                _start_writing(self._fd, self._started, self.size - self._started)
+                self._started = self.size
+            passed = self._monotonic() - self._since
+            if passed >= CHECKPOINT_SECONDS or (self.size - self._durable >= CHECKPOINT_BYTES and passed >= CHECKPOINT_PAUSE):
                 self._vouch()
 
     def segment(self, start: int) -> Path:
@@ -140,12 +160,16 @@ class Download:
 
     def publish(self) -> None:
         """Give the verified part its name: bytes first, then the name, then what was known about the part."""
+        self._must_be_ours()
         with self._cutting_back():
             os.fdatasync(self._fd)
         with disk(self.final):
             ours, named = os.fstat(self._fd), os.lstat(self.part)
             if (ours.st_dev, ours.st_ino, ours.st_size) != (named.st_dev, named.st_ino, self.size):
                 raise DiskError(f"{self.part}: another process changed the file while it was downloaded: run again")
+            if self._owner is not None and self._owner.doubtful and file_digest(self.part, self._stop) != self.digest():
+                raise DiskError(f"{self.part}: the file is not what was downloaded, another process may have written to it: run again")
+            self._must_be_ours()
             os.replace(self.part, self.final)
             fsync_dir(self.folder)
             self._drop_segments()
@@ -194,11 +218,16 @@ class Download:
         self._durable, self._since = border, self._monotonic()
         return True
 
+    def _must_be_ours(self) -> None:
+        if self._owner is not None:
+            self._owner.check()
+
     def _truncate_to_hash(self) -> None:
-        self._hash, self.size = hashlib.sha256(), 0
+        self._hash, self.size, self._started = hashlib.sha256(), 0, 0
 
     def _truncate(self, size: int) -> None:
         assert size == 0, "a digest cannot go back"
+        self._must_be_ours()
         os.ftruncate(self._fd, 0)
         self._truncate_to_hash()
         self._durable = 0
@@ -307,24 +336,72 @@ def forget_quarantined(folder: Path, name: str) -> None:
         (folder / (name + ".json")).unlink(missing_ok=True)
 
 
+@dataclass
+class Ownership:
+    """A download folder that is ours. ``doubtful`` when the lock cannot be relied on: then bytes are read back before they get their name."""
+
+    folder: Path
+    fd: int
+    token: str
+    doubtful: bool
+
+    def check(self) -> None:
+        """``DiskError`` when another process has taken the folder over, as it may where locks do not work."""
+        if os.pread(self.fd, 1024, 0).decode(errors="replace") != self.token:
+            raise DiskError(f"{self.folder}: another process took the download over: let it end, then run again")
+
+
 @contextmanager
-def owned(folder: Path) -> Iterator[bool]:
-    """Hold a download folder against other processes. Gives False when another process holds it."""
+def owned(folder: Path) -> Iterator[Ownership | None]:
+    """Hold a download folder against other processes. Gives None when another process holds it.
+
+    The lock decides where locks work. On a file system without them the name of the owner in the lock file does: a living owner of this machine is
+    waited for, any other is taken over from, and notices it before its next write.
+    """
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
+        locked = _locked(fd)
+        before = os.pread(fd, 1024, 0).decode(errors="replace")
+        if locked is False or (before and _lives_here(before)):
+            yield None
             return
-        except OSError as error:
-            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
-                raise
-        yield True
+        token = f"{owner_token()}-{secrets.token_hex(4)}"
+        with disk(folder):
+            os.ftruncate(fd, 0)
+            _write_all(fd, token.encode(), 0)
+        try:
+            yield Ownership(folder, fd, token, doubtful=locked is None or _is_foreign(before))
+        finally:
+            if os.pread(fd, 1024, 0).decode(errors="replace") == token:
+                os.ftruncate(fd, 0)
     finally:
         os.close(fd)
+
+
+def _locked(fd: int) -> bool | None:
+    """Whether the lock is ours; None where there are no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL):
+            raise
+        return None
+    return True
+
+
+def _is_foreign(token: str) -> bool:
+    """Whether a token is another machine's, which may live: its lock and ours do not meet."""
+    return bool(token) and token.partition("_")[0] != owner_token().partition("_")[0]
+
+
+def _lives_here(token: str) -> bool:
+    owner = token.rpartition("-")[0]
+    here = owner_token().rsplit("-", 2)[0]
+    return owner.count("-") >= 2 and owner.rsplit("-", 2)[0] == here and owner_is_alive(owner)
 
 
 def _open_regular(path: Path) -> int:
@@ -350,6 +427,16 @@ def _read_checkpoint(page: Path) -> Checkpoint | None:
             return msgspec.json.decode(f.read(1 << 16), type=Checkpoint)
         except msgspec.DecodeError:
             return None  # written in one step, so this is another program's; the pin judges the part
+
+
+def _start_writing(fd: int, offset: int, size: int) -> None:
+    """Begin writing a range to disk and do not wait. A hint: where the system knows no such call, or refuses it, nothing is lost."""
+    if _sync_file_range is not None:
+        _sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(size), ctypes.c_uint(_SYNC_FILE_RANGE_WRITE))
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+_sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> None:

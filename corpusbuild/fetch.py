@@ -255,7 +255,8 @@ class _Run:
         world = replace(self.world, stop=threading.Event())
         if (cached := await world.blocking(self._cached, source, key, rows)) is not None:
             return end(cached)
-        async with self._owned(source):
+        async with self._owned(source) as owner:
+            world = replace(world, owner=owner)
             if await world.blocking(self.store.has, STAGE_NAME, key):
                 await world.blocking(self._relink, source, key, end)
                 return
@@ -287,8 +288,8 @@ class _Run:
         told = False
         while True:
             with owned(self.dest / "downloads" / source.id) as ours:
-                if ours:
-                    yield
+                if ours is not None:
+                    yield ours
                     return
             if not told:
                 self.tell(Event("waiting", source.id, "", note="another process is fetching it"))

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +116,9 @@ async def _look(at: str, wanted: Wanted, dest: Path, world: Any) -> Pinned:
     else:
         folder = dest / "downloads" / wanted.source
         with owned(folder) as ours:
-            if not ours:
+            if ours is None:
                 raise SourceError(wanted.source, "another process is fetching it: run again when it has ended", retryable=True)
-            path = await take_unpinned(wanted, folder, world)
+            path = await take_unpinned(wanted, folder, replace(world, owner=ours))
     sha256, size = await world.blocking(_digest_and_size, path)
     try:
         return Pinned(at, url, sha256, size, *look(_head(path)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from corpusbuild import objects, resume
-from corpusbuild.downloads import Download, Note, SegmentFile, file_digest, forget_quarantined, quarantined, remove
+from corpusbuild.downloads import Download, Note, Ownership, SegmentFile, file_digest, forget_quarantined, quarantined, remove
 from corpusbuild.errors import SourceError
 from corpusbuild.http import Fault, Http
 from corpusbuild.origins import hub
@@ -93,6 +93,8 @@ class World:
     throttle: Callable[[int], Awaitable[None]] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the work of one source is cancelled; what runs long in a thread asks it."""
+    owner: Ownership | None = None
+    """Whose the source's download folder is."""
 
     async def blocking(self, fn: Callable[..., T], *args: Any) -> T:
         """Run what blocks in a thread. A cancel asks it to stop and waits for it, so that no thread outlives what it works on."""
@@ -165,7 +167,7 @@ async def obtain(wanted: Wanted, downloads: Path, quarantine: Path, world: World
         return Got(None, note.received, note="quarantined by an earlier run")
     if all(is_local(place) for place in wanted.places):
         return await _copy(wanted, downloads, world)
-    download = Download(downloads, wanted.name, world.boot_id, world.stop)
+    download = Download(downloads, wanted.name, world.boot_id, world.stop, world.owner)
     try:
         await world.blocking(download.open)
         if world.how.offline:
@@ -190,7 +192,7 @@ async def take_unpinned(wanted: Wanted, downloads: Path, world: World) -> Path:
     final = downloads / wanted.name
     if await world.blocking(final.exists):
         return final
-    download = Download(downloads, wanted.name, world.boot_id, world.stop)
+    download = Download(downloads, wanted.name, world.boot_id, world.stop, world.owner)
     try:
         await world.blocking(download.open)
         if world.how.offline:
@@ -512,7 +514,7 @@ async def _copy(wanted: Wanted, downloads: Path, world: World) -> Got:
     why = []
     for place in wanted.places:
         path = Path(local_path(place, wanted.root))
-        download = Download(downloads, wanted.name, world.boot_id, world.stop)
+        download = Download(downloads, wanted.name, world.boot_id, world.stop, world.owner)
         try:
             problem = await world.blocking(_copy_into, path, download, wanted)
         finally:

@@ -118,6 +118,7 @@ def calls_of_a_run(server, tmp_path):
 @pytest.mark.parametrize(("act", "forever"), [(no_space, False), (no_space, True), (failing_disk, False)])
 def test_every_call_of_the_system_may_fail(act, forever, some, server, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "CHECKPOINT_BYTES", 20_000)
+    monkeypatch.setattr(downloads, "CHECKPOINT_PAUSE", 0.0)
     outcomes = Counter()
     first = 1 + (forever + 2 * (act is failing_disk)) % some  # so that together they meet every call
     for n in range(first, calls_of_a_run(server, tmp_path) + 1, some):
@@ -140,6 +141,7 @@ def test_every_call_of_the_system_may_fail(act, forever, some, server, tmp_path,
 def _run_and_die(url, dest, n):
     patch = pytest.MonkeyPatch()
     patch.setattr(downloads, "CHECKPOINT_BYTES", 20_000)
+    patch.setattr(downloads, "CHECKPOINT_PAUSE", 0.0)
     Failing(patch, dest, n, False, lambda name: os.kill(os.getpid(), 9))
     run(url, dest)
 
@@ -153,6 +155,7 @@ def forking():
 @pytest.mark.parametrize("some", [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
 def test_killed_at_any_call(some, server, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "CHECKPOINT_BYTES", 20_000)
+    monkeypatch.setattr(downloads, "CHECKPOINT_PAUSE", 0.0)
     context = forking()
     killed = 0
     for n in range(1, calls_of_a_run(server, tmp_path) + 1, some):
@@ -231,6 +234,7 @@ def survivals_of(server, tmp_path, deaf="", name="run"):
     folder = tmp_path / name / "downloads/s"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(downloads, "CHECKPOINT_BYTES", 20_000)
+        patch.setattr(downloads, "CHECKPOINT_PAUSE", 0.0)
         patch.setattr("corpusbuild.transfer.BATCH", 8_000)
         patch.setattr("corpusbuild.fetch.boot_id", lambda: "first boot")
         recorder = Recorder(patch, folder, deaf)
@@ -288,6 +292,7 @@ def test_the_power_cut_model_sees_a_checkpoint_that_comes_before_its_data(server
 
 def test_after_another_boot_only_what_the_checkpoint_vouches_for_is_kept(server, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "CHECKPOINT_BYTES", 20_000)
+    monkeypatch.setattr(downloads, "CHECKPOINT_PAUSE", 0.0)
     monkeypatch.setattr("corpusbuild.transfer.BATCH", 8_000)
     url = server.on("/a.jsonl", cut(BODY, 50_000), reply(404))
     with pytest.raises(CorpusError):
