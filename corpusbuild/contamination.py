@@ -7,25 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from corpusbuild.errors import ConfigError
 
 UNPROTECTED_KEYS = frozenset({"case_id", "id", "tags", "scorer_args"})
 """What stands under these keys of a protected JSON object names a case and is no text of it."""
 
+Digests = NDArray[np.uint64]
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Index:
     """The n-grams of some protected texts: ``n`` words of ``\\w+`` of the lower-cased text, joined by one space.
 
-    ``digests`` holds 16 bytes for each (BLAKE2b of its UTF-8). ``anchors`` has of each its longest word, the first of equals, and which word of
-    the n-gram it is: where no anchor stands in its place, no protected n-gram begins, and nothing need be hashed to know it.
+    ``digests`` has a row for each, ascending: its BLAKE2b of 16 bytes as two numbers. ``anchors`` has of each its longest word, the first of
+    equals, and which word of the n-gram it is: where no anchor stands in its place, no protected n-gram begins, and nothing need be hashed to
+    know it. A million n-grams take 16 MB, and what their words take.
     """
 
     n: int
-    digests: frozenset[bytes]
+    digests: Digests
     anchors: dict[str, tuple[int, ...]]
 
     def hits(self, text: str) -> int:
@@ -36,23 +40,32 @@ class Index:
         """
         words = _words(text)
         starts = {at - k for at, word in enumerate(words) for k in self.anchors.get(word, ())}
-        return sum(_digest(words[i : i + self.n]) in self.digests for i in starts if 0 <= i <= len(words) - self.n)
+        return self._known(b"".join([_digest(words[i : i + self.n]) for i in starts if 0 <= i <= len(words) - self.n]))
+
+    def _known(self, digests: bytes) -> int:
+        """How many of some digests, one after the other, are protected."""
+        asked = _numbers(digests)
+        first = np.searchsorted(self.digests[:, 0], asked[:, 0])
+        last = np.searchsorted(self.digests[:, 0], asked[:, 0], side="right")
+        # of two n-grams that share the first number, of which nobody will see a pair, each is compared
+        return sum(bool((self.digests[a:b, 1] == second).any()) for a, b, second in zip(first, last, asked[:, 1], strict=True) if a < b)
 
 
 def build_index(texts: Iterable[str], n: int) -> Index:
     """The index of all n-grams of ``texts``. A text of fewer than ``n`` words has none. ``ValueError`` for ``n`` below 1."""
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
-    digests = set()
-    anchors: dict[str, set[int]] = {}
+    digests = bytearray()
+    places: dict[str, int] = {}  # of a word its places, a bit each
     for text in texts:
         words = _words(text)
         for i in range(len(words) - n + 1):
             gram = words[i : i + n]
-            digests.add(_digest(gram))
+            digests += _digest(gram)
             anchor = max(gram, key=len)
-            anchors.setdefault(anchor, set()).add(gram.index(anchor))
-    return Index(n, frozenset(digests), {word: tuple(sorted(places)) for word, places in anchors.items()})
+            places[anchor] = places.get(anchor, 0) | 1 << gram.index(anchor)
+    listed = {bits: tuple(k for k in range(n) if bits >> k & 1) for bits in set(places.values())}
+    return Index(n, _distinct(_numbers(digests)), {word: listed[bits] for word, bits in places.items()})
 
 
 def protected_texts(name: str, data: bytes) -> Iterator[str]:
@@ -92,6 +105,18 @@ def _strings(value: Any) -> Iterator[str]:
             pending.extend(reversed(value))
         elif isinstance(value, dict):
             pending.extend(value[key] for key in reversed(value) if key not in UNPROTECTED_KEYS)
+
+
+def _numbers(digests: bytes | bytearray) -> Digests:
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _distinct(rows: Digests) -> Digests:
+    """The rows in ascending order, each once."""
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    first = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])[: len(rows)]
+    out: Digests = rows[first]
+    return out
 
 
 def _words(text: str) -> list[str]:
