@@ -17,7 +17,7 @@ from corpusbuild.model import Contents, File, Key, Tally
 from corpusbuild.stage import Input
 from corpusbuild.stages import tokenize
 from corpusbuild.stages.shard import MANIFEST
-from corpusbuild.tokenizer import BYTES_SHA256
+from corpusbuild.tokenizer import BYTES_SHA256, separator_beside
 
 DOCUMENT = st.tuples(st.text(max_size=8), st.sampled_from(["train", "val"]))
 
@@ -138,6 +138,44 @@ def test_a_hugging_face_tokenizer_gives_the_librarys_ids_and_special_tokens_stay
     assert library.decode(pieces[2]) == texts[2]
     assert pieces[0] == library.encode("the cat sat").ids
     assert json.loads((out / MANIFEST).read_text())["vocab_size"] == library.get_vocab_size()
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    """A tokenizer of GPT-2's form and size with its ids for a few words: the merges that lead to them, and fillers for the rest."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    ids = {"Hello": 15496, "Ġworld": 995, "Hi": 17250, "<|endoftext|>": 50256}
+    merges, steps = [], []
+    for word in ("Hello", "Ġworld", "Hi"):
+        for end in range(2, len(word) + 1):
+            merges.append((word[: end - 1], word[end - 1]))
+            steps.append(word[:end])
+    taken = iter(i for i in range(50257) if i not in ids.values())
+    vocab = ids | {name: next(taken) for name in [*pre_tokenizers.ByteLevel.alphabet(), *steps] if name not in ids}
+    vocab |= {f"filler {i}": i for i in taken}
+    made = Tokenizer(models.BPE(vocab, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    path = tmp_path_factory.mktemp("gpt2") / "tokenizer.json"
+    made.save(str(path))
+    return path
+
+
+def test_the_worked_example_of_gpt2(tmp_path, gpt2):
+    digest = hashlib.sha256(gpt2.read_bytes()).hexdigest()
+    out, _ = run(tmp_path, [[("Hello world", "train"), ("Hi", "train")]], path=str(gpt2), sha256=digest, doc_sep_id=50256)
+    assert dict(whole(out))["train-00000.bin"] == [50256, 15496, 995, 50256, 17250]
+    assert (out / "train-00000.bin").stat().st_size == 1024 + 5 * 2
+
+
+@pytest.mark.parametrize(
+    ("config", "separator"), [(None, None), ("{}", None), ('{"eos_token_id": 50256}', 50256), ('{"eos_token_id": [1, 2]}', None)]
+)
+def test_the_separator_is_the_end_of_text_that_stands_beside_the_tokenizer(tmp_path, config, separator):
+    if config is not None:
+        (tmp_path / "generation_config.json").write_text(config)
+    assert separator_beside(tmp_path / "tokenizer.json") == separator
 
 
 def _split(ids, separator):
