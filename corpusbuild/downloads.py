@@ -374,8 +374,9 @@ def owned(folder: Path) -> Iterator[Ownership | None]:
         try:
             yield Ownership(folder, fd, token, doubtful=locked is None or _is_foreign(before))
         finally:
-            if os.pread(fd, 1024, 0).decode(errors="replace") == token:
-                os.ftruncate(fd, 0)
+            with disk(folder):
+                if os.pread(fd, 1024, 0).decode(errors="replace") == token:
+                    os.ftruncate(fd, 0)
     finally:
         os.close(fd)
 
