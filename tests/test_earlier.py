@@ -57,6 +57,9 @@ def test_what_an_earlier_corpus_holds_does_not_come_again(project):
     assert [(r["id"], r["paragraph"], r["survivor"]) for r in cuts] == [("now:1", 0, "old@v1/then:3"), ("now:3", 1, "old@v1/then:5")]
     manifest = json.loads((project / "cache/corpus/new/v1/_MANIFEST.json").read_bytes())
     assert (manifest["dedup"]["exact_dropped"], manifest["dedup"]["near_dropped"]) == (1, 2)
+    told = doit(project, "explain", "now:1").stdout + doit(project, "explain", "now:2").stdout
+    assert "in favour of  then:3 of the earlier corpus old v1" in told
+    assert "in favour of  then:4 of the earlier corpus old v1" in told
     again = doit(project, "build:new")
     assert (again.returncode, "dedup" in again.stdout) == (0, False)
 

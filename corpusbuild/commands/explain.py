@@ -18,6 +18,7 @@ from corpusbuild.explain import Built, Document, Fate, Row, Tokens
 from corpusbuild.likeness import Likeness, likeness
 from corpusbuild.minhash import candidate_probability
 from corpusbuild.pii import PLACEHOLDERS
+from corpusbuild.removals import AGAINST
 from corpusbuild.store import Store
 
 FORMS = """  book:12                      a document, by its id
@@ -98,6 +99,9 @@ def _facts(built: Built, fate: Fate) -> Iterator[tuple[str, str]]:
         yield from _why(fate.removed)
     if fate.survivor is not None:
         yield "in favour of", _favour(fate)
+    elif fate.removed is not None and fate.removed["rule"] == AGAINST:
+        corpus, _, id = str(fate.removed["survivor"]).partition("/")
+        yield "in favour of", f"{id} of the earlier corpus {corpus.replace('@', ' ')}"
     document, source = fate.document, built.sources[fate.document.source]
     yield "from", f"{_place(built, document)}, source {source['id']}"
     yield "source file", f"sha256 {_pin(built, document)}"
@@ -128,6 +132,10 @@ def _why(removed: Row) -> Iterator[tuple[str, str]]:
         yield "why", f"every paragraph of it, {_number(value)}, stands in an earlier document"
     elif rule == "jaccard":
         yield "why", f"jaccard {_number(value)}, verified, with an earlier document; from {_number(threshold)} on the later one goes"
+    elif rule == AGAINST and threshold is not None:
+        yield "why", f"jaccard {_number(value)}, verified, with a document of an earlier corpus; from {_number(threshold)} on it goes"
+    elif rule == AGAINST:
+        yield "why", f"every paragraph of it, {_number(value)}, stands in an earlier document, the first of them in an earlier corpus"
     elif removed["stage"] == "fetch":
         yield "why", f"it could not be read: {rule}"
     else:
