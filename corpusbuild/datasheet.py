@@ -78,7 +78,7 @@ def attribution(dataset: str, version: str, sheets: Sequence[SourceSheet], polic
 
 def _notice(sheet: SourceSheet, policy: Policy) -> list[str]:
     if sheet.notice:
-        return ["- notice:", "", *(f"    {line}".rstrip() for line in sheet.notice.strip("\n").splitlines())]
+        return ["- notice:", "", *(f"      {line}".rstrip() for line in sheet.notice.strip("\n").splitlines())]
     if "notice" in policy.obligations(sheet.row.license_spdx):
         return [f"- notice: <not recorded; copy the copyright notice and the licence from {sheet.row.url} to here>"]
     return []

@@ -59,7 +59,7 @@ def summary(record: BuildRecord, cache: Path) -> str:
     lines += [f"personal data replaced: {', '.join(replaced) or 'none'}", ""]
 
     corpus = cache / "corpus" / record.dataset / record.version
-    lines.append(f"corpus  {corpus}  (shards, _MANIFEST.json, ATTRIBUTION.md, DATASHEET.md, ledger.jsonl)")
+    lines.append(f"corpus  {corpus}  (shards, _MANIFEST.json, ATTRIBUTION.md, DATASHEET.md, croissant.json, ledger.jsonl)")
     if tokenize:
         lines.append(f"tokens  {cache / 'tokens' / (record.tokenizer or '') / record.dataset}  (train-*.bin, val-*.bin, index.parquet)")
     lines += [

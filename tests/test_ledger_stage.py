@@ -250,7 +250,7 @@ def test_attribution_holds_every_obligation(tmp_path: Path) -> None:
         assert bool(duties) != ("nothing is owed" in section)
     first, second = page.split("\n## s0\n")[1].split("\n## ")[0], page.split("\n## s1\n")[1].split("\n## ")[0]
     assert "- authors: Ann, 2020" in first
-    assert "    Copyright (c) Ann\n\n    Permission is granted\n" in first
+    assert "      Copyright (c) Ann\n\n      Permission is granted\n" in first
     assert "- authors: those whom files/s1.jsonl names" in second
     assert "- obligations: attribution, share-alike, notice" in second
     assert "notice: <not recorded; copy the copyright notice" in second
