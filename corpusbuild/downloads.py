@@ -400,9 +400,9 @@ def _is_foreign(token: str) -> bool:
 
 
 def _lives_here(token: str) -> bool:
-    owner = token.rpartition("-")[0]
-    here = owner_token().rsplit("-", 2)[0]
-    return owner.count("-") >= 2 and owner.rsplit("-", 2)[0] == here and owner_is_alive(owner)
+    """Whether a token is that of another process of this machine that runs. Our own, left behind, holds nothing."""
+    owner, ours = token.rpartition("-")[0], owner_token()
+    return owner != ours and owner.count("-") >= 2 and owner.rsplit("-", 2)[0] == ours.rsplit("-", 2)[0] and owner_is_alive(owner)
 
 
 def _open_regular(path: Path) -> int:

@@ -195,8 +195,15 @@ def test_a_held_folder_is_held(tmp_path):
 
 def test_where_locks_do_nothing_a_living_owner_is_still_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *a: None)
-    with owned(tmp_path), owned(tmp_path) as second:
+    with pytest.MonkeyPatch.context() as parent:
+        parent.setattr(os, "getpid", os.getppid)
+        first = owned(tmp_path)
+        first.__enter__()
+    with owned(tmp_path) as second:
         assert second is None
+    first.__exit__(None, None, None)
+    with owned(tmp_path) as third:
+        assert third is not None
 
 
 def test_where_locks_do_nothing_the_one_who_is_taken_over_from_notices(tmp_path, monkeypatch):
