@@ -253,7 +253,7 @@ def _kept_before(built: Built, source: int, part: str, row: int) -> int:
     for other in built.parts(source):
         tables = [table for stage in TABLES if (table := built.table(stage, source, other)) is not None]
         if other == part:
-            gone = [pq.read_table(table, columns=["row"]).column("row").to_numpy() for table in tables]
+            gone = [table_of(table, ["row"]).column("row").to_numpy() for table in tables]
             return kept + row - sum(int(np.count_nonzero(rows < row)) for rows in gone)
         kept += len(_documents(built, source, other, ["file"])) - sum(pq.read_metadata(table).num_rows for table in tables)
     raise IntegrityError(f"{part} is no part of {built.sources[source]['id']}: run doit verify {built.record.name}")
@@ -287,9 +287,9 @@ def _favoured(built: Built, id: str) -> Iterator[Row]:
     for stage in ("exact_dedup", "near_dedup"):
         entry = built.entry(stage)
         for path in sorted(entry.glob("*.removed.parquet")) if entry else ():
-            where = np.flatnonzero(pc.equal(pq.read_table(path, columns=["survivor"]).column("survivor"), id).fill_null(False).to_numpy())
+            where = np.flatnonzero(pc.equal(table_of(path, ["survivor"]).column("survivor"), id).fill_null(False).to_numpy())
             if len(where):
-                yield from pq.read_table(path).take(pa.array(where)).to_pylist()
+                yield from table_of(path).take(pa.array(where)).to_pylist()
 
 
 def _find(built: Built, source: int, wanted: Mapping[str, Any]) -> Document | None:
@@ -304,9 +304,9 @@ def _find(built: Built, source: int, wanted: Mapping[str, Any]) -> Document | No
             path = built.table(stage, source, part)
             if path is None or not path.exists():
                 continue
-            row = _index(pq.read_table(path, columns=columns), wanted)
+            row = _index(table_of(path, columns), wanted)
             if row is not None:
-                removed = pq.read_table(path).slice(row, 1).to_pylist()[0] | {"source": name}
+                removed = table_of(path).slice(row, 1).to_pylist()[0] | {"source": name}
                 return Document(source, part, removed["id"], removed["file"], removed["place"], None, removed)
     return None
 
@@ -335,7 +335,7 @@ def _starts(built: Built, source: int, file: int, line: int) -> Iterator[int]:
     for part in built.parts(source):
         tables = [_documents(built, source, part, ["file", "place"])]
         removed = built.table("filter", source, part)
-        tables += [pq.read_table(removed, columns=["file", "place"])] if removed else []
+        tables += [table_of(removed, ["file", "place"])] if removed else []
         for table in tables:
             places = table.filter(pc.equal(table.column("file"), file)).column("place")
             if len(places) and pc.all(pc.utf8_is_decimal(places)).as_py():
@@ -352,9 +352,15 @@ def _rows(table: Path | None, row: int) -> list[Row]:
     """What a table says of a document, by its row."""
     if table is None:
         return []
-    where = np.flatnonzero(pc.equal(pq.read_table(table, columns=["row"]).column("row"), row).fill_null(False).to_numpy())
-    found: list[Row] = pq.read_table(table).take(pa.array(where)).to_pylist() if len(where) else []
+    where = np.flatnonzero(pc.equal(table_of(table, ["row"]).column("row"), row).fill_null(False).to_numpy())
+    found: list[Row] = table_of(table).take(pa.array(where)).to_pylist() if len(where) else []
     return found
+
+
+def table_of(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file. Not by ``read_table``, which first imports a module for data sets of many files."""
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=columns)
 
 
 def _groups(path: Path) -> Iterator[tuple[int, pq.ParquetFile]]:

@@ -10,16 +10,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from blake3 import blake3
 
 from corpusbuild import language, minhash, quality, raw
-from corpusbuild.explain import Built, Document
+from corpusbuild.explain import Built, Document, table_of
 from corpusbuild.law import similarities
 from corpusbuild.minhash import SignParams, Signs
 from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.quality import Failure, FilterParams
-from corpusbuild.signfile import read_signs
+from corpusbuild.signfile import read_band
 from corpusbuild.text import normalize, paragraphs
 
 NEAREST = 5
@@ -39,7 +38,7 @@ class Near:
 
 @dataclass(frozen=True)
 class Likeness:
-    """``sharded`` are ids whose text in the shards is the given one; ``near`` the documents most alike, best first; ``candidates`` how many share a band.
+    """``sharded`` are ids whose text in the shards is the given one, where no filtered text is; ``near`` the documents most alike, best first; ``candidates`` how many share a band.
 
     ``repeated`` are (paragraph of the text, counted from 1, a document that holds it too). ``judged`` is by the filters of each source: sources, failures.
     ``dropped`` are documents of this text that the filters dropped; ``uncompared`` were dropped with the same measure and not read.
@@ -76,7 +75,7 @@ def likeness(built: Built, given: str) -> Likeness:
     return Likeness(
         text=text,
         shingles=shingles,
-        sharded=tuple(dict.fromkeys(id for t in (given, text) for id in _sharded(built, t))),
+        sharded=() if any(n.same_text for n in near) else tuple(_sharded(built, {given, text})),
         near=tuple(near),
         candidates=candidates,
         repeated=tuple(repeated),
@@ -99,10 +98,7 @@ def _nearest(built: Built, text: str, own: Signs, params: SignParams) -> tuple[l
         return [], 0
     found: list[tuple[int, int, str, int]] = []  # bands shared, negated; source; part; row
     for source, part, path in _signed(built, ".signs.arrow"):
-        theirs = read_signs(path, params.bands)
-        shared = np.zeros(len(theirs.hi), np.int16)
-        for band in range(params.bands):
-            shared += theirs.bands[band] == own.bands[band, 0]
+        shared = np.count_nonzero([read_band(path, band) == own.bands[band, 0] for band in range(params.bands)], axis=0)
         found += [(-int(shared[row]), source, part, row) for row in np.flatnonzero(shared).tolist()]
     found.sort()
     read: dict[tuple[int, str], Any] = {}
@@ -142,13 +138,14 @@ def _repeated(built: Built, pieces: list[str]) -> Iterator[tuple[int, Document]]
                 yield number, Document(source=source, part=part, row=row, **_row(built, source, part, row))
 
 
-def _sharded(built: Built, text: str) -> Iterator[str]:
-    """The ids of documents whose text in the shards is this."""
-    entry, digest = built.entry("ledger"), sha256(text.encode()).digest()
+def _sharded(built: Built, texts: set[str]) -> Iterator[str]:
+    """The ids of documents whose text in the shards is one of these, as where personal data was replaced or a paragraph cut."""
+    entry, digests = built.entry("ledger"), [sha256(text.encode()).digest() for text in texts]
     for path in sorted(entry.glob("shard-*.parquet")) if entry else ():
-        row = pc.index(pq.read_table(path, columns=["sha256"]).column("sha256"), pa.scalar(digest, pa.binary())).as_py()
-        if row >= 0:
-            yield pq.read_table(path, columns=["id"]).column("id")[row].as_py()
+        column = table_of(path, ["sha256"]).column("sha256")
+        rows = {pc.index(column, pa.scalar(digest, pa.binary())).as_py() for digest in digests} - {-1}
+        for row in sorted(rows):
+            yield table_of(path, ["id"]).column("id")[row].as_py()
 
 
 def _judged(built: Built, text: str) -> Iterator[tuple[tuple[str, ...], tuple[Failure, ...]]]:
@@ -179,7 +176,9 @@ def _dropped(built: Built, text: str, judged: tuple[tuple[tuple[str, ...], tuple
         if index is None or entry is None:
             continue
         for part in built.parts(index):
-            table = pq.read_table(built.table("filter", index, part))
+            path = built.table("filter", index, part)
+            assert path is not None
+            table = table_of(path)
             same = pc.and_(pc.equal(table.column("rule"), first.rule), pc.equal(table.column("value"), float(first.value)))
             rows = [r for r in table.filter(same).to_pylist() if r["rules"][: len(failures)] == [f.rule for f in failures]]
             if not rows:

@@ -96,12 +96,13 @@ def stands(name: Path, entry: Path) -> bool:
 
 
 def is_published(plan: Plan, store: Store) -> bool:
-    """Whether the plan, as it stands, is what its names stand for."""
+    """Whether the plan, as it stands, is what its names stand for, and whole."""
     last = read_record(store, plan.name)
     return (
         last is not None
         and last.config_sha256 == plan.loaded.sha256
         and [(s.label, s.key) for s in last.steps] == [(s.label, s.key) for s in plan.steps]
+        and all(store.has(s.stage.name, s.key) for s in plan.steps)
         and all(stands(name, entry) for name, entry in links(plan, store).items())
         and _keeps_lock(plan, store)
     )
