@@ -14,6 +14,7 @@ from doit.exceptions import InvalidCommand
 
 from corpusbuild import explain
 from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail
+from corpusbuild.commands.session import current
 from corpusbuild.errors import ConfigError
 from corpusbuild.explain import Built, Document, Fate, Row, Tokens
 from corpusbuild.likeness import Likeness, likeness
@@ -49,7 +50,7 @@ class Explain(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
         answers = ["\n".join(lines) for each in built if (lines := list(answer(each, whats[0])))]
         if not answers:
             raise InvalidCommand(_unknown(built, whats[0]))
-        print("\n\n".join(answers))
+        current().say("\n\n".join(answers))
         return 0
 
 
