@@ -14,9 +14,11 @@ UNSPACED = (
     r"\U00020000-\U0003ffff"
 )
 """Letters of scripts that write no space between words, or none before an ending, as a set of a regular expression: a number may touch them."""
-BEGINS = rf"(?:(?<!\w)|(?<=[{UNSPACED}]))"
+WORD = rf"[^\W{UNSPACED}]"
+"""What a number may not touch."""
+BEGINS = rf"(?<!{WORD})"
 """Here a word may begin."""
-ENDS = rf"(?!(?![{UNSPACED}])\w)"
+ENDS = rf"(?!{WORD})"
 """Here a word may end."""
 
 

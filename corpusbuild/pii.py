@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from corpusbuild import identifiers
-from corpusbuild.identifiers import BEGINS, ENDS, UNSPACED
+from corpusbuild.identifiers import BEGINS, ENDS, WORD
 from corpusbuild.text import replace
 
 Kind = Literal[
@@ -148,7 +148,7 @@ _ADDRESS = r"[A-Za-z0-9._%+-]++@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?!-)" + ENDS
 _EMAIL_HERE = re.compile(_ADDRESS)
 # a run of the local part is tried from its first character only, or each of them would begin a search of the whole run
 _EMAIL = re.compile(r"(?<![A-Za-z0-9._%+-])" + _ADDRESS)
-_BORDERLESS = re.compile(rf"(?!{BEGINS})|(?<=[.+-])")
+_BORDERLESS = re.compile(rf"(?<={WORD})|(?<=[.+-])")
 
 
 def _emails(text: str) -> Iterator[tuple[int, int]]:
@@ -167,7 +167,7 @@ def _emails(text: str) -> Iterator[tuple[int, int]]:
 
 
 # a set before what looks behind it, for the engine skips to the next member of a set that a pattern begins with
-_PHONE_START = re.compile(rf"[(+0-9](?:(?<![\w+].)|(?<=[{UNSPACED}].))", re.DOTALL)
+_PHONE_START = re.compile(rf"[(+0-9](?<!{WORD}.)(?<!\+.)", re.DOTALL)
 _PHONE = re.compile(
     r"""(?:
         (?:\+1[ .-]?|1[ .-])?\([2-9][0-9]{2}\)[ ]?[2-9][0-9]{2}[ .-][0-9]{4}(?![.-][0-9])
@@ -193,8 +193,8 @@ _RUN = re.compile(r"[0-9]++(?:[ -][0-9]++)*+")
 _GROUP = re.compile(r"[0-9]+")
 _CARD_DIGITS = range(13, 20)
 _CARD_LAYOUTS = ((4, 4, 4, 4), (4, 6, 5))
-_PART_BEFORE = re.compile(rf"(?!{BEGINS})|(?<=[0-9]\.)")
-_PART_AFTER = re.compile(rf"(?!{ENDS})|\.[0-9]")
+_PART_BEFORE = re.compile(rf"(?<={WORD})|(?<=[0-9]\.)")
+_PART_AFTER = re.compile(rf"{WORD}|\.[0-9]")
 
 Groups = list[tuple[int, int]]
 
@@ -252,7 +252,7 @@ def _sizes(groups: Groups) -> tuple[int, ...]:
     return tuple(end - start for start, end in groups)
 
 
-_IP4 = re.compile(rf"[0-9](?:(?<![\w.].)|(?<=[{UNSPACED}].))[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}(?!\.\w)", re.DOTALL)
+_IP4 = re.compile(rf"[0-9](?<!{WORD}.)(?<!\..)[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}(?!\.\w)", re.DOTALL)
 
 
 def _ip4(text: str) -> Iterator[tuple[int, int]]:
