@@ -172,6 +172,7 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(PIECES, max_size=7).map("".join) | st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 LINES = st.lists(TEXTS | st.sampled_from([story(1), story(2), f"{story(1)} {story(2)}"]), max_size=9)
 """Documents of one source."""
+POLICY = {"one": '"scrub"', "two": '"drop"'}
 BAD = ['{"text": "\\ud800 alone"}', '{"text": "\\udc00\\ud800"}', "no json", '{"text": 5}', '{"text": NaN}']
 """Lines that are no document: halves of surrogate pairs in escapes, and others."""
 
@@ -181,7 +182,11 @@ def project(folder: Path, sources: dict[str, list[str]], extra: str, bad: list[s
         s: "".join(json.dumps({"text": t}, ensure_ascii=bool(i % 2)) + "\n" for i, t in enumerate(texts)) for s, texts in sources.items()
     }
     files = {
-        s: (f"{s}.jsonl", (text + "".join(f"{line}\n" for line in bad)).encode(), 'on_bad = "reject"\nmax_bad = 1\nallow_empty = true')
+        s: (
+            f"{s}.jsonl",
+            (text + "".join(f"{line}\n" for line in bad)).encode(),
+            'on_bad = "reject"\nmax_bad = 1\nallow_empty = true\npii_policy = ' + POLICY[s],
+        )
         for s, text in lines.items()
     }
     folder.mkdir(parents=True, exist_ok=True)
