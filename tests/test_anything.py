@@ -231,7 +231,7 @@ def test_any_text_in_any_parts_by_any_order_of_workers(one, two, bad, extra, par
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(**ANYTHING)
 def test_much_more_text(one, two, bad, extra, part_docs, backwards):
     _holds(one, two, bad, extra, part_docs, backwards)
