@@ -116,7 +116,7 @@ def project(tmp_path_factory):
     """The folder of a small configuration, and the configuration."""
     folder = tmp_path_factory.mktemp("project")
     texts = [story(i) for i in range(12)]
-    sources = {"one": ("one.jsonl", jsonl(texts), ""), "two": ("two.jsonl", jsonl([*texts[6:], story(99)]), "")}
+    sources = {"one": ("one.jsonl", jsonl(texts), ""), "two": ("two.jsonl", jsonl([*texts[9:], *(story(90 + i) for i in range(5))]), "")}
     path = make_project(folder, sources, extra='[shard]\nshard_rows = 5\n[run]\nexecutor = "serial"\nheartbeat = 60.0\n')
     return path.parent, tomllib.loads(path.read_text())
 
