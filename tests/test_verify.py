@@ -38,6 +38,10 @@ def check(folder, *names, deep=False):
     return verify(Store(folder / "cache"), list(names), deep)
 
 
+def steps(folder):
+    return len(json.loads((folder / "cache" / "builds" / "tiny.json").read_text())["steps"])
+
+
 def entry_of(folder, stage):
     return sorted((folder / "cache" / "store" / stage).iterdir())[0]
 
@@ -61,7 +65,7 @@ def flip(path):
 def test_what_is_whole_has_no_problem(built, names, deep):
     seen = check(built, *names, deep=deep)
     assert seen.problems == ()
-    assert (seen.builds, seen.entries) == (1, 13)
+    assert (seen.builds, seen.entries) == (1, steps(built))
     assert seen.files > 30
     assert seen.bytes > 10_000
 
@@ -188,7 +192,7 @@ def test_the_command_tells_and_its_remedy_works(project):
     assert doit(project, "build:tiny").returncode == 0
     run = doit(project, "verify", "build:tiny", "--deep")
     assert (run.returncode, run.stderr) == (0, "")
-    assert "1 build, 13 entries" in run.stdout
+    assert f"1 build, {steps(project)} entries" in run.stdout
     assert "digests, sizes and counts are right" in run.stdout
 
 
@@ -206,7 +210,7 @@ def test_building_again_gives_the_same_and_leaves_nothing(project):
     before = tree(project / "cache", skip=("staging", ".doit.json"))
     run = doit(project, "verify", "tiny", "--rebuild", "--workers", "1")
     assert (run.returncode, run.stderr) == (0, "")
-    assert "11 steps of build:tiny were built again and gave the same bytes" in run.stdout
+    assert f"{steps(project) - 2} steps of build:tiny were built again and gave the same bytes" in run.stdout
     assert tree(project / "cache", skip=("staging", ".doit.json")) == before
     assert not [p for p in (project / "cache" / "staging").iterdir() if p.is_dir()]
 
