@@ -22,6 +22,7 @@ from corpusbuild.store import Store
 
 DATED = (".tmp-", "LEDGER.jsonl", "raw", "store/fetch", ".doit.json", "downloads", "staging", "runs")
 LIMIT = 400
+"""Operations that a slow loop strikes at most: of all kinds, spread by a seed."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_a_kill_at_some_operations_heals(empty, whole, tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_a_kill_at_every_operation_heals(empty, whole, tmp_path, monkeypatch, capfd):
+def test_a_kill_at_hundreds_of_operations_heals(empty, whole, tmp_path, monkeypatch, capfd):
     for at in points(whole[1], LIMIT):
         survive(empty, whole, tmp_path / str(at), monkeypatch, capfd, at)
         shutil.rmtree(tmp_path / str(at))
@@ -110,8 +111,8 @@ def test_a_failing_disk_at_some_operations_is_told_in_a_line(empty, whole, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [None, 1])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_failing_disk_at_every_operation_is_told_in_a_line(empty, whole, tmp_path, monkeypatch, capfd, code, times):
-    for at in points(whole[1], LIMIT):
+def test_a_failing_disk_at_many_operations_is_told_in_a_line(empty, whole, tmp_path, monkeypatch, capfd, code, times):
+    for at in points(whole[1], LIMIT // 4):
         fault(empty, whole, tmp_path / str(at), monkeypatch, capfd, at, code, times)
         shutil.rmtree(tmp_path / str(at))
 
