@@ -269,7 +269,7 @@ class _Zstd:
         need = zstandard.get_frame_parameters(head).window_size if len(head) >= 5 else 0
         if need > window:
             raise ValueError(
-                f"zstd: the frame needs a window of {need} bytes and {window} are allowed: raise the limit if you trust the file"
+                f"zstd: the frame needs a window of {need} bytes and {window} are allowed: unpack it (zstd -d --long=31) if you trust it, and pin what is in it"
             )
         self._d = zstandard.ZstdDecompressor(max_window_size=max(window, 1 << 10)).decompressobj()
         self._rest = b""

@@ -5,8 +5,8 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,8 +37,12 @@ class Fault(CorpusError):
 class Body:
     """An answer and the bytes that follow it."""
 
-    def __init__(self, answer: Answer, response: aiohttp.ClientResponse, timeout: float, framed: bool):
+    def __init__(
+        self, answer: Answer, response: aiohttp.ClientResponse, timeout: float, framed: bool, done: Callable[[], Awaitable[None]]
+    ):
         self.answer, self._response, self._timeout = answer, response, timeout
+        self.done = done
+        """Call when no more is wanted before the block ends: it gives the place at the host to the next."""
         self.framed = framed
         """Whether the server says where the body ends. Without it a cut looks like an end."""
 
@@ -57,6 +61,14 @@ class Body:
             if left := _undelivered(self._response.content):
                 yield left
             raise _fault(error, self._timeout) from error
+
+
+def _end(response: aiohttp.ClientResponse) -> None:
+    """Keep the connection where the body was read to its end; else close it."""
+    if response.content.at_eof():
+        response.release()
+    else:
+        response.close()
 
 
 def _undelivered(content: Any) -> bytes:
@@ -99,8 +111,10 @@ class Http:
         proxy = proxy_for(url, self._environment)
         if guarded and _literal_is_private(url):
             raise Fault("the redirect leads from a public to a private address; allow_private = true allows it", retryable=False)
-        async with self._room(url):
-            session = self._session(guarded and proxy is None, url.startswith("https:") or (proxy or "").startswith("https:"))
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._room(url))
+            secure = url.startswith("https:") or (proxy or "").startswith("https:")
+            session = self._session(guarded and proxy is None, secure)
             fields = {"User-Agent": self._user_agent, **self._headers.get(origin(url), {}), **headers}
             try:
                 async with asyncio.timeout(2 * self._timeout):  # to connect, and until the last header: a drip of headers is no answer
@@ -109,12 +123,10 @@ class Http:
                     )
             except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
                 raise _fault(error, self._timeout) from error
-            try:
-                names = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
-                framed = response.content_length is not None or "chunked" in names.get("transfer-encoding", "").lower()
-                yield Body(Answer(response.status, names, url, hops), response, self._timeout, framed)
-            finally:
-                response.close() if not response.content.at_eof() else response.release()
+            stack.callback(_end, response)
+            names = {name.lower(): ", ".join(response.headers.getall(name)) for name in response.headers}
+            framed = response.content_length is not None or "chunked" in names.get("transfer-encoding", "").lower()
+            yield Body(Answer(response.status, names, url, hops), response, self._timeout, framed, stack.aclose)
 
     async def is_public(self, url: str) -> bool:
         """Whether the host of ``url`` is on the public net. A host that only a proxy can find counts as public."""

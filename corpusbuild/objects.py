@@ -24,6 +24,9 @@ class ObjectBody:
     def __init__(self, answer: Answer, read: Callable[[int, int], Awaitable[bytes]], start: int, end: int):
         self.answer, self._read, self._start, self._end = answer, read, start, end
 
+    async def done(self) -> None:
+        """Nothing is held between two reads."""
+
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         at = self._start
         while at < self._end:

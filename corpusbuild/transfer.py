@@ -45,6 +45,9 @@ class Opened(Protocol):
 
     def chunks(self) -> AsyncGenerator[bytes, None]: ...
 
+    @property
+    def done(self) -> Callable[[], Awaitable[None]]: ...
+
 
 @dataclass(frozen=True)
 class How:
@@ -334,7 +337,7 @@ class _Transfer:
                 aclosing(self._limited(chunks, limit, start, plan[0].end if plan else None)) as body,
             ):
                 if len(plan) > 1 and total is not None:
-                    await self._together(body, plan, total, known)
+                    await self._together(body, opened, plan, total, known)
                 else:
                     await _write(body, d.append, world)
         except Fault as fault:
@@ -356,7 +359,9 @@ class _Transfer:
         plan = resume.segments(d.size, total, await self._world.blocking(d.held), connections)
         return plan if len(plan) > 1 else ()
 
-    async def _together(self, body: AsyncGenerator[bytes, None], plan: tuple[Segment, ...], total: int, known: Checkpoint) -> None:
+    async def _together(
+        self, body: AsyncGenerator[bytes, None], opened: Opened, plan: tuple[Segment, ...], total: int, known: Checkpoint
+    ) -> None:
         """Take the first segment from the body at hand and the others from requests of their own, then put them in line."""
         room = asyncio.Semaphore(self._world.how.connections - 1)
         faults: list[Fault] = []
@@ -375,6 +380,7 @@ class _Transfer:
                 await _write(body, self._download.append, self._world)
             except Fault as fault:
                 faults.append(fault)
+            await opened.done()  # the others may be waiting for its place at the host
         await self._world.blocking(self._download.absorb)
         if faults:
             raise Fault(faults[0].why)
