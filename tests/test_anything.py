@@ -222,7 +222,7 @@ def _holds(one: list[str], two: list[str], bad: list[str], extra: str, part_docs
         }
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=3)
 @given(**ANYTHING)
 @example([], ["", " ", "\x00"], BAD, STRICT, 2, True)
 @example(["a"], ["a", "b", "A"], [], OPEN, 1, True)

@@ -8,7 +8,7 @@ from corpusbuild import identifiers, pii
 from corpusbuild.pii import ALL_KINDS, FURTHER_KINDS, KINDS, MANIFEST_KEYS, PLACEHOLDERS, PiiSpan, detect, luhn_ok, redact
 from corpusbuild.text import effective, normalize, paragraphs
 
-law = settings(deadline=None, max_examples=300)
+law = settings(deadline=None, max_examples=150)
 
 EXAMPLE = "Mail ana@example.com or call (212) 555-0123; card 4111 1111 1111 1111."
 KEYS = [
@@ -394,4 +394,4 @@ def test_kinds_that_are_not_in_use_are_not_found_and_hide_nothing():
 
 @pytest.mark.parametrize("unit", ["DE89 3704 ", "A", "00:", "1-", "NIF ", "steuer-id", "1 95 10 ", "AB12", "12.345."])
 def test_hostile_text_ends_for_further_kinds(unit):
-    detect(unit * (100_000 // len(unit)), FURTHER_KINDS)
+    detect(unit * (20_000 // len(unit)), FURTHER_KINDS)
