@@ -227,8 +227,11 @@ def verify_ledger(
 ) -> list[str]:
     """What policy says against a corpus, by its ledger: :func:`verify` over the last row of each source.
 
-    A row that is none is a problem by its number, and so is one whose counts do not add up; a source whose last row is none has no row.
+    A row that is none is a problem by its number, and so is one whose counts do not add up; a source whose last row is none has no row. What any
+    row took back stays so.
     """
+    lines = list(lines)
+    revoked = revoked_by(lines)
     problems: list[str] = []
     last: dict[str, LedgerRow | CorpusRow] = {}
     for number, line in enumerate(lines, 1):
@@ -241,7 +244,8 @@ def verify_ledger(
         if row is None or wrong:
             last.pop(str(line.get("source_id")), None)
         else:
-            last[row.source_id] = row
+            why = revoked.get(row.source_id) or revoked.get(row.sha256)
+            last[row.source_id] = msgspec.structs.replace(row, revoked=True, notes=why) if why else row
     return problems + verify(policy, last.values(), rows, use, {row.source_id: row.kept for row in last.values()})
 
 

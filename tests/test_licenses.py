@@ -405,6 +405,13 @@ def test_the_last_row_of_a_source_decides():
     assert [p.split(":")[0] for p in against(broken, ROW)] == ["ledger row 1"]
 
 
+def test_a_later_row_does_not_undo_a_revocation():
+    taken_back = ROW | {"revoked": True, "notes": "withdrawn"}
+    again = "source tiny: was revoked: withdrawn; take it out of the configuration"
+    assert against(taken_back, ROW) == [again]
+    assert against(taken_back | {"source_id": "other", "kept": 0, "dropped": 2}, ROW) == [again]  # the same bytes under another name
+
+
 def test_every_problem_is_listed_rows_first():
     problems = against(
         ROW | {"source_id": "Bad"},

@@ -10,6 +10,9 @@ import polars as pl
 import pytest
 from projects import doit, jsonl, make_project, story
 
+from corpusbuild.config import load
+from corpusbuild.plan import plan
+
 TALES = jsonl([story(i) for i in range(12)] + [story(3)])
 NOTES = gzip.compress("\n\n".join(story(i) for i in range(40, 52)).encode(), mtime=0)
 
@@ -183,3 +186,23 @@ def test_a_revocation_that_cannot_be_read_stops_every_build(tmp_path, text, prob
     assert run.returncode == 65
     assert problem in run.stderr
     assert "revocations.toml" in run.stderr
+
+
+def changed(a, b):
+    return {one.label for one, other in zip(a.steps, b.steps, strict=True) if one.key != other.key}
+
+
+def test_the_gate_stands_before_tokenize_and_what_it_judges_by_changes_nothing_above_it(tmp_path):
+    path = make_project(tmp_path, {"tales": ("tales.jsonl", TALES, ""), "notes": ("notes.txt.gz", NOTES, 'format = "text"')})
+    before = plan(load(path))
+    assert before.step("tokenize").inputs == {"corpus": (before.step("ledger"),)}
+    assert before.step("shard") in before.step("ledger").inputs["shard"]
+
+    judged = {"ledger", "tokenize"}
+    assert changed(before, plan(load(path, revoked={"notes": "why"}))) == judged
+    assert changed(before, plan(load(path, revoked={"nobody": "why"}))) == set()
+    text = path.read_text()
+    path.write_text(text.replace('id = "tales"', 'id = "tales"\ncredit = "Ann"'))
+    assert changed(before, plan(load(path))) == judged
+    path.write_text(text.replace('license_spdx = "CC0-1.0"', 'license_spdx = "MIT"', 1))
+    assert changed(before, plan(load(path))) == {"shard", *judged}

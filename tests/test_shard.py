@@ -64,7 +64,7 @@ def decisions(home: Path, stage: str, names: list[str], source: str = "", counts
     return entry(home, stage, source, counts or {})
 
 
-def params(n: int, shard_rows: int = 100, **sharding: int) -> Params:
+def params(n: int, shard_rows: int = 100, **sharding: Any) -> Params:
     sources = tuple(ShardSource(id=f"s{i}", urls=(f"files/s{i}.jsonl",), license_spdx="CC0-1.0") for i in range(n))
     return Params(dataset="d", version="v", sharding=Sharding(shard_rows=shard_rows, **sharding), sources=sources, dedup={})
 
@@ -263,6 +263,17 @@ def test_a_source_of_which_nothing_is_left_stops_the_build_unless_that_is_fine(t
     fine = ShardSource(id="s0", urls=("a",), license_spdx="CC0-1.0", allow_empty=True)
     settings = Params(dataset="d", version="v", sharding=Sharding(shard_rows=1), sources=(fine,), dedup={})
     assert manifest(build(tmp_path / "b", [[["x"]]], settings, exact=[exact]))["n_docs"] == 0
+
+
+def test_compression_changes_the_files_and_no_row(tmp_path: Path) -> None:
+    found = {}
+    for how in ("zstd", "snappy", "gzip", "none"):
+        corpus = build(tmp_path / how, [[["x" * 500, "y"]]], params(1, compression=how))
+        meta = pq.ParquetFile(corpus.files(".parquet")[0]).metadata
+        assert meta.row_group(0).column(1).compression == {"none": "UNCOMPRESSED"}.get(how, how.upper())
+        found[how] = (manifest(corpus)["rows_blake3"], manifest(corpus)["shards"][0]["sha256"])
+    assert len({rows for rows, _ in found.values()}) == 1
+    assert len({file for _, file in found.values()}) == 4
 
 
 def test_kept_columns_are_text_and_are_digested(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -51,6 +51,9 @@ class Sharding(Record):
     row_group_bytes: Annotated[
         int, Meta(ge=1, le=64 << 20, description="UTF-8 text bytes a row group holds at most; a longer document stands alone.")
     ] = 64 << 20
+    compression: Annotated[
+        Literal["zstd", "snappy", "gzip", "none"], Meta(description="Of the Parquet files. It changes the files and no row.")
+    ] = "zstd"
 
 
 class ShardSource(Record):
@@ -146,7 +149,7 @@ def write_shard(task: Shard, out: Out) -> Any:
     path = out.path(".parquet")
     tallies: dict[str, Tally] = {}
     text_bytes, redactions = 0, dict.fromkeys(params.pii, 0)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer, out.scratch(DIGESTS).open("wb") as digests:
+    with pq.ParquetWriter(path, schema, compression=params.sharding.compression) as writer, out.scratch(DIGESTS).open("wb") as digests:
 
         def end_group(rows: list[dict[str, Any]]) -> None:
             table = pa.Table.from_pylist(rows, schema=schema)
