@@ -40,12 +40,14 @@ SEGMENTS = ".segments"
 
 
 class Note(Record):
-    """Beside a quarantined file: which digest was pinned, which came, how many bytes, and which places sent them."""
+    """Beside a quarantined file: which digest was pinned, which came, how many bytes, which places sent them, and what the file looks like where that
+    tells something (a login page, say)."""
 
     pinned: str
     received: str
     size: int
     urls: tuple[str, ...]
+    looks_like: str = ""
 
 
 class Stopped(Exception):
@@ -180,6 +182,7 @@ class Download:
     def quarantine(self, folder: Path, note: Note) -> Path:
         """Move the part, whose digest is wrong, out of the way for a person to look at, with a note of what was expected."""
         target = folder / self.name
+        note = msgspec.structs.replace(note, looks_like=looks_like(os.pread(self._fd, 512, 0)))
         with disk(target):
             folder.mkdir(parents=True, exist_ok=True)
             os.fdatasync(self._fd)
@@ -320,6 +323,20 @@ def remove(path: Path) -> None:
     with disk(path):
         path.unlink(missing_ok=True)
         fsync_dir(path.parent)
+
+
+def looks_like(head: bytes) -> str:
+    """What the first bytes of a file say of it, where it is not what was promised.
+
+    >>> looks_like(b"\\n<!DOCTYPE html><title>Log in</title>"), looks_like(b"version https://git-lfs.github.com/spec/v1")
+    ('a web page', 'a pointer to a large file (Git LFS), not the file')
+    """
+    start = head.lstrip().lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "a web page"
+    if start.startswith(b"version https://git-lfs"):
+        return "a pointer to a large file (Git LFS), not the file"
+    return "an error message of an object store" if start.startswith(b"<?xml") and b"<error>" in start else ""
 
 
 def quarantined(folder: Path, name: str, pinned: str) -> Note | None:

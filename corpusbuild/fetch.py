@@ -33,6 +33,7 @@ from corpusbuild.sources import (
     checksum_files,
     fetch_key,
     file_names,
+    id_problem,
     is_pinned,
     is_tree,
     places,
@@ -210,6 +211,8 @@ class _Run:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         ids = [source.id for source in sources]
         for id in ids:
+            if problem := id_problem(id):
+                raise ValueError(f"source id {id!r} {problem}")
             if ids.count(id) > 1:
                 raise ValueError(f"duplicate source id {id!r}")
         self.sources, self.dest, self.part_docs, self.how = sources, dest.absolute(), part_docs, how

@@ -371,13 +371,14 @@ def _files(value: object) -> str | None:
     return None if isinstance(value, list | tuple) and value else "must be a list of {url, sha256, size} that is not empty"
 
 
-def _identifier(value: object) -> str | None:
+def id_problem(value: object) -> str | None:
+    """What is wrong with a source's id, which is also the name of folders; None when nothing is."""
     good = isinstance(value, str) and _ID.fullmatch(value) and len(value) <= 128
     return None if good else "must be lower-case letters, digits, dots, dashes and underscores, beginning with a letter or digit"
 
 
 _CHECKS: dict[str, Any] = {
-    "id": _identifier,
+    "id": id_problem,
     "url": _url,
     "sha256": _digest,
     "license_spdx": _text,

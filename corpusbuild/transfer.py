@@ -131,7 +131,6 @@ class Got:
     sha256: str
     bytes: int = 0
     requests: int = 0
-    note: str = ""
 
 
 @dataclass
@@ -167,7 +166,7 @@ async def obtain(wanted: Wanted, downloads: Path, quarantine: Path, world: World
     if world.how.retry_quarantined:
         await world.blocking(forget_quarantined, quarantine, wanted.name)
     elif (note := await world.blocking(quarantined, quarantine, wanted.name, wanted.sha256)) is not None:
-        return Got(None, note.received, note="quarantined by an earlier run")
+        return Got(None, note.received)
     if all(is_local(place) for place in wanted.places):
         return await _copy(wanted, downloads, world)
     download = Download(downloads, wanted.name, world.boot_id, world.stop, world.owner)

@@ -25,6 +25,8 @@ from corpusbuild.fetch import (
     split_documents,
 )
 from corpusbuild.sources import fetch_key
+from corpusbuild.split import RawDocument
+from corpusbuild.stages import fetch as stage
 
 TINY = b'{"text": "Tom has a red ball."}\n{"text": "Mia naps."}\n'
 TINY_SHA256 = "e9d5b783f9fbf6ec94f8144919e20e8fea345376df3ad331cc01df785a7bd42b"
@@ -386,6 +388,45 @@ def test_settings_below_one_are_refused(tmp_path, bad):
 def test_duplicate_ids_are_refused(tmp_path):
     with pytest.raises(ValueError, match="duplicate"):
         run([source("http://h/a"), source("http://h/b")], tmp_path)
+
+
+@pytest.mark.parametrize("id", ["../x", "", "A", "a/b", ".hidden"])
+def test_an_id_that_is_no_safe_name_is_refused(tmp_path, id):
+    with pytest.raises(ValueError, match="id"):
+        run([source("http://h/a", id=id)], tmp_path)
+
+
+def test_a_cancel_ends_a_split_too(server, tmp_path, monkeypatch):
+    splitting = threading.Event()
+
+    def endless(*_):
+        splitting.set()
+        for n in range(10**6):
+            time.sleep(0.001)
+            yield RawDocument(str(n), "text")
+
+    monkeypatch.setattr(stage, "documents_of", endless)
+    s = source(server.on("/a.jsonl", served(TINY)))
+
+    async def cancelled():
+        task = asyncio.create_task(fetch([s], tmp_path, environment={}))
+        await asyncio.to_thread(splitting.wait, 10)
+        since = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - since
+
+    assert asyncio.run(cancelled()) < 1
+    assert not (tmp_path / "raw").exists()
+    monkeypatch.undo()
+    (entry,) = run(s, tmp_path).entries
+    assert (entry.status, entry.requests, entry.n_docs) == ("fetched", 0, 2)
+
+
+def test_a_quarantined_login_page_is_named_as_one(server, tmp_path):
+    run(source(server.on("/a.jsonl", served(b"<!DOCTYPE html><title>Log in</title>"))), tmp_path)
+    assert json.loads((tmp_path / "quarantine/tiny/a.jsonl.json").read_text())["looks_like"] == "a web page"
 
 
 def test_the_raw_directory_is_a_link_into_the_store(server, tmp_path):
