@@ -18,7 +18,7 @@ from corpusbuild.law import similarities
 from corpusbuild.minhash import SignParams, Signs
 from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.quality import Failure, FilterParams
-from corpusbuild.signfile import read_band
+from corpusbuild.signfile import agreeing
 from corpusbuild.text import normalize, paragraphs
 
 NEAREST = 5
@@ -98,7 +98,7 @@ def _nearest(built: Built, text: str, own: Signs, params: SignParams) -> tuple[l
         return [], 0
     found: list[tuple[int, int, str, int]] = []  # bands shared, negated; source; part; row
     for source, part, path in _signed(built, ".signs.arrow"):
-        shared = np.count_nonzero([read_band(path, band) == own.bands[band, 0] for band in range(params.bands)], axis=0)
+        shared = agreeing(path, own.bands[:, 0])
         found += [(-int(shared[row]), source, part, row) for row in np.flatnonzero(shared).tolist()]
     found.sort()
     read: dict[tuple[int, str], Any] = {}

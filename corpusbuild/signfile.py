@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from blake3 import blake3
+from numpy.typing import NDArray
 
 from corpusbuild.minhash import U64, Signs, halves
 from corpusbuild.parts import read_arrow, write_arrow
@@ -44,6 +45,12 @@ def read_signs(path: Path, bands: int) -> Signs:
 def read_band(path: Path, band: int) -> U64:
     keys: U64 = read_arrow(path).column(_band(band)).to_numpy()
     return keys
+
+
+def agreeing(path: Path, keys: U64) -> NDArray[np.int64]:
+    """In how many bands each document of a file of signs has these keys, one a band."""
+    table = read_arrow(path)
+    return np.asarray(np.count_nonzero([table.column(_band(i)).to_numpy() == key for i, key in enumerate(keys)], axis=0))
 
 
 def paragraph_rows(first_row: int, texts: Sequence[str]) -> pa.RecordBatch:
