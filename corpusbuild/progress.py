@@ -27,6 +27,9 @@ class FileState:
     total: int | None = None
     retries: int = 0
     state: str = "running"
+    since: float = 0.0
+    """When its first request began, and what arrived from then on."""
+    arrived: int = 0
 
 
 @dataclass
@@ -44,8 +47,10 @@ class Meter:
         match event.kind:
             case "begin":
                 state.have, state.state = event.bytes, "running"
+                state.since = state.since or now
             case "bytes":
                 state.have += event.bytes
+                state.arrived += event.bytes
                 self.received += event.bytes
             case "lost":
                 state.have -= event.bytes
@@ -76,18 +81,27 @@ class Meter:
             text += f", {duration(sum(left) / rate)} left"
         return text + (f", {retries} retries" if retries else "")
 
-    def file_line(self, source: str, file: str) -> str:
+    def file_line(self, source: str, file: str, now: float) -> str:
         """One file in one line.
 
         >>> m = Meter()
-        >>> m.take(Event("begin", "tales", "a.txt", 500_000, 2_000_000), 0.0)
-        >>> m.file_line("tales", "a.txt")
-        'tales/a.txt: 500.0 kB of 2.0 MB (25 %)'
+        >>> m.take(Event("begin", "tales", "a.txt", 0, 2_000_000), 10.0)
+        >>> m.take(Event("bytes", "tales", "a.txt", 500_000), 11.0)
+        >>> m.file_line("tales", "a.txt", 12.0)
+        'tales/a.txt: 500.0 kB of 2.0 MB (25 %), 250.0 kB/s, 6 s left'
         """
         s = self.files[(source, file)]
         share = f" of {size(s.total)} ({100 * s.have // s.total if s.total else 100} %)" if s.total is not None else ""
+        rate = s.arrived / (now - s.since) if now > s.since else 0.0
+        left = f", {duration((s.total - s.have) / rate)} left" if s.total is not None and rate > 0 and s.state == "running" else ""
         retries = f", {s.retries} retries" if s.retries else ""
-        return f"{source}/{file}: {size(s.have)}{share}{retries}"
+        return f"{source}/{file}: {size(s.have)}{share}, {size(rate)}/s{left}{retries}"
+
+    def lines(self, now: float, most: int = 8) -> list[str]:
+        """The total, then a line for each file that is running, at most ``most``."""
+        running = [name for name, state in self.files.items() if state.state == "running" and state.since]
+        more = [f"and {len(running) - most} more files"] if len(running) > most else []
+        return [self.line(now), *(self.file_line(*name, now) for name in running[:most]), *more]
 
 
 def size(n: float) -> str:

@@ -531,3 +531,4 @@ def test_progress_adds_up(server, tmp_path):
     meter.take(Event("begin", "s", "b", 0, 2500), 100.0)
     meter.take(Event("bytes", "s", "b", 500), 101.0)
     assert "left" in meter.line(101.0)
+    assert meter.lines(101.0)[1:] == ["s/b: 500 B of 2.5 kB (20 %), 500 B/s, 4 s left"]
