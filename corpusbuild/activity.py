@@ -120,7 +120,7 @@ def run(stage: str, spec: Path, progress: Path, environ: Mapping[str, str]) -> l
         if not (_done(work) == outputs and finished(made, store, until)):
             if stage == "fetch":
                 forget_complete(store, made.id)
-            undo = Undo(made, store, made.id)
+            undo = None if stage == "fetch" else Undo(made, store, made.id)
             journal = Journal(made, store, {"stage": stage, "attempt": environ.get("TL_ATTEMPT", "")})
 
             def built(step: Step) -> None:
@@ -135,7 +135,7 @@ def run(stage: str, spec: Path, progress: Path, environ: Mapping[str, str]) -> l
                 journal.end("failed")
                 raise
             journal.end("built")
-            if stage == STAGES[-1]:
+            if stage == STAGES[-1] and undo is not None:
                 undo.complete()
             _write_done(work, outputs)
         out.done(outputs)

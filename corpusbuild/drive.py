@@ -31,7 +31,7 @@ def drive(
     store: Store,
     options: Options,
     until: str,
-    undo: Undo,
+    undo: Undo | None,
     journal: Journal,
     say: Callable[[str], None],
     beat: Callable[[], None] = lambda: None,
@@ -40,7 +40,7 @@ def drive(
     """Make every step of ``plan`` up to the stage ``until`` exist, and give names to what may be named by then.
 
     ``beat`` is told of every part and every chunk that arrived, ``built`` of every step that this run built. The first failure is raised; of several
-    sources that failed, one that will not heal by itself.
+    sources that failed, one that will not heal by itself. ``undo`` is None where nothing is made that could be undone.
     """
     wanted = [step for step in plan.steps if STAGES.index(step.stage.name) <= STAGES.index(until)]
     run = plan.loaded.corpus.run
@@ -65,7 +65,8 @@ def drive(
         for step in wanted:
             if store.has(step.stage.name, step.key):
                 continue
-            undo.making(step.stage.name, step.key)
+            if undo is not None:
+                undo.making(step.stage.name, step.key)
             try:
                 with disk(store.root):
                     realise(step, shop)
@@ -75,10 +76,10 @@ def drive(
             tell(step)
     if wanted == list(plan.steps):
         if not is_published(plan, store):
-            undo.publishing()
+            _publishing(undo)
             publish(plan, store)
     elif plan.corpus in wanted:
-        undo.publishing()
+        _publishing(undo)
         publish_corpus(plan, store)
 
 
@@ -105,6 +106,11 @@ def open_workshop(
         beat()
 
     return Workshop(store, options.executor or run.executor, workers, run.memory_bytes(), say, policy, tell)
+
+
+def _publishing(undo: Undo | None) -> None:
+    if undo is not None:
+        undo.publishing()
 
 
 def _raise_worst(errors: list[SourceError], journal: Journal) -> None:

@@ -163,10 +163,12 @@ def pages(store: Store) -> Iterator[Page]:
 def in_use(store: Store, without: Page | None = None) -> set[tuple[str, Key]]:
     """The entries that a living run uses or that a build's record names."""
     used = {entry for page in pages(store) if page != without and page.state != "complete" and _is_alive(page) for entry in page.uses}
-    for path in sorted((store.root / "builds").glob("*.json")):
-        record = read_record(store, path.stem)
-        used |= {(step.stage, step.key) for step in record.steps} if record else set()
-    return used
+    return used | _recorded(store)
+
+
+def _recorded(store: Store) -> set[tuple[str, Key]]:
+    records = [read_record(store, path.stem) for path in sorted((store.root / "builds").glob("*.json"))]
+    return {(step.stage, step.key) for record in records if record for step in record.steps}
 
 
 def _undo(store: Store, page: Page) -> Undone:
@@ -175,15 +177,6 @@ def _undo(store: Store, page: Page) -> Undone:
 
 
 def _put_back(store: Store, page: Page) -> Undone:
-    own = {store.path(stage, key).resolve() for stage, key in page.uses}
-    for name, before in page.names.items():
-        link = store.root / name
-        if link.is_symlink() and link.resolve() in own and os.readlink(link) != before:
-            if before is None:
-                link.unlink()
-                fsync_dir(link.parent)
-            else:
-                replace_link(link, link.parent / before)
     record = read_record(store, page.build)
     if record is not None and [(s.stage, s.key) for s in record.steps] == list(page.uses):
         path = record_path(store, page.build)
@@ -191,6 +184,16 @@ def _put_back(store: Store, page: Page) -> Undone:
             path.unlink(missing_ok=True)
         else:
             write_atomic(path, page.record.encode())
+    own = {store.path(stage, key).resolve() for stage, key in page.uses}
+    others = {store.path(stage, key).resolve() for stage, key in _recorded(store)}  # a name that a record vouches for is that build's now
+    for name, before in page.names.items():
+        link = store.root / name
+        if link.is_symlink() and link.resolve() in own - others and os.readlink(link) != before:
+            if before is None:
+                link.unlink()
+                fsync_dir(link.parent)
+            else:
+                replace_link(link, link.parent / before)
     used = in_use(store, without=page)
     stages, size = [], 0
     for stage, key in page.making:

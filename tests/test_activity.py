@@ -15,8 +15,8 @@ import pytest
 from projects import ROOT, doit, jsonl, make_project, story, tree
 from suites.executor import gone, until
 
-from corpusbuild import activity
-from corpusbuild.__main__ import main
+from corpusbuild import activity, drive
+from corpusbuild.__main__ import ALIASES, UNTIL, main
 from corpusbuild.activity import Progress
 from corpusbuild.errors import ConfigError
 
@@ -128,6 +128,8 @@ def test_the_stages_over_the_same_store_as_doit(work, project, built, capfd):
     before = tree(work.root, skip=("activities", "runs"))
     assert work("tokenize") == 0
     assert told(work.progress)[-1]["outputs"] == ["tokens/bytes/tiny"]
+    assert before.items() <= tree(work.root, skip=("activities", "runs")).items()
+    assert work("cleanup", {"dataset": "tiny", "version": "v1", "tokenizer_id": "bytes"}) == 0  # what doit built and recorded is doit's
     assert before.items() <= tree(work.root, skip=("activities", "runs")).items()
 
 
@@ -294,6 +296,15 @@ def test_a_wrong_command_line_is_2(arguments):
     with pytest.raises(SystemExit) as raised:
         main(arguments)
     assert raised.value.code == 2
+
+
+def test_the_command_line_offers_what_there_is():
+    assert {*UNTIL, *ALIASES} <= set(drive.UNTIL)
+
+
+def test_a_fetch_that_failed_leaves_nothing_to_undo(work):
+    assert work("fetch", work.config | {"sources": [work.config["sources"][0] | {"sha256": "0" * 64}]}) == 65
+    assert not (work.root / "runs" / "active").exists()
 
 
 def test_a_missing_configuration_is_65(tmp_path, capsys):
