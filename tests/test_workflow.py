@@ -167,7 +167,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     more=st.dictionaries(st.text(min_size=1).filter(lambda name: name not in (*HAND, "run")), JSON, max_size=4), indent=st.integers(0, 4)
 )
