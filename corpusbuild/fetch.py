@@ -33,6 +33,7 @@ from corpusbuild.sources import (
     checksum_files,
     fetch_key,
     file_names,
+    file_urls,
     id_problem,
     is_pinned,
     is_tree,
@@ -116,7 +117,7 @@ def ledger_row(f: Fetched) -> dict[str, Any]:
     """The ledger's row for a fetched source. Nothing is filtered yet, so every document is kept."""
     return {
         "source_id": f.source.id,
-        "url": f.source.url,
+        "url": file_urls(f.source)[0],
         "license_spdx": f.source.license_spdx,
         "retrieved_at": f.retrieved_at,
         "sha256": f.sha256,
@@ -393,7 +394,7 @@ class _Run:
                 tally = msgspec.structs.replace(tally, also={"bytes": sum(f.size for f in files), **tally.also})
                 receipt = raw.Receipt(
                     source_id=source.id,
-                    url=shown(source.url),
+                    url=shown(file_urls(source)[0]),
                     license_spdx=source.license_spdx,
                     sha256=source.sha256,
                     retrieved_at=now,

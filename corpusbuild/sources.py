@@ -131,7 +131,7 @@ def sources_from_config(config: Mapping[str, Any], root: str = "") -> list[Sourc
 
 
 def file_urls(source: Source) -> tuple[str, ...]:
-    """The URL, as configured, of each file of a source, by its index. The files behind a checksum file, a folder or a glob count as one file:
+    """The URL, as configured, of each file of a source, by its index; the first stands for the source in the ledger. The files behind a checksum file, a folder or a glob count as one file:
     their documents' places begin with the file's name."""
     return tuple(f.url for f in source.files) or (source.url,)
 
@@ -285,6 +285,9 @@ def _entry_problems(entry: Mapping[str, Any], at: str) -> list[str]:
             problems += _file_problems(file, f"{at}.files[{i}]")
     if several and ("sha256" in entry or entry.get("checksums")):
         problems.append(f"{at}: with files, each file has its own sha256; remove sha256 and checksums beside them")
+    own = entry.get("url") or (entry["files"][0]["url"] if several and not problems else "")
+    if not problems and any(is_local(mirror) != is_local(own) for mirror in entry.get("urls", ())):
+        problems.append(f"{at}.urls: a mirror of a local file must be local too, and one of a URL a URL")
     if entry.get("separator") is not None and entry.get("format", "jsonl") != "text":
         problems.append(f'{at}.separator: only format = "text" is cut at a separator')
     return problems

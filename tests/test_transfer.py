@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from servers import cut, head, reply, running, served, span
 
-from corpusbuild import raw, resume, tables
+from corpusbuild import ledger, raw, resume, tables
 from corpusbuild.errors import SourceError
 from corpusbuild.fetch import How, Source, SourceFile, fetch, read_raw
 from corpusbuild.progress import Event, Meter
@@ -101,6 +101,16 @@ def test_a_lying_and_a_failing_mirror_are_no_reason_to_quarantine(server, tmp_pa
     assert not (tmp_path / "quarantine").exists()
 
 
+def test_the_mirrors_of_many_files_are_other_bases(server, tmp_path):
+    data = bodies(2)
+    files = tuple(SourceFile(server.url(f"/main/sub/{i}.jsonl"), sha(b)) for i, b in enumerate(data))
+    for i, b in enumerate(data):
+        server.on(f"/mirror/sub/{i}.jsonl", served(b))
+    source = Source("s", server.url("/main/"), "", "MIT", files=files, urls=(server.url("/mirror/"),))
+    assert get(source, tmp_path, concurrency=1).n_docs == 4
+    assert "/mirror/sub/1.jsonl" in {r.path for r in server.requests}
+
+
 # many files
 
 
@@ -125,6 +135,7 @@ def test_many_files_are_one_source_and_each_resumes(server, tmp_path):
     assert [(r.file, r.place, r.text) for r in rows][:3] == [(0, "1", "file 0"), (0, "2", "again 0"), (1, "1", "file 1")]
     assert [f.documents for f in raw.receipt(Path(entry.raw_dir)).files] == [2, 2, 2, 2]
     assert sum(n for _, n in raw.parts(Path(entry.raw_dir))[0].files) == 8
+    assert ledger.read_rows(tmp_path / "LEDGER.jsonl")[0]["url"] == files[0].url
 
 
 def test_a_checksum_file_names_the_files_and_pins_them(server, tmp_path):
@@ -510,6 +521,15 @@ def test_every_problem_of_a_configuration_is_named_at_once():
     assert [p.partition(":")[0] for p in problems] == places
     assert "did you mean format?" in problems[0]
     assert "u:p" not in str(failure.value)
+
+
+def test_mirrors_are_of_one_kind():
+    entry = {"id": "a", "url": "https://h/a", "sha256": "0" * 64, "license_spdx": "MIT"}
+    assert sources_from_config({"sources": [entry | {"urls": ["https://m/a"]}]})
+    many = {"id": "a", "license_spdx": "MIT", "files": [{"url": "https://h/a", "sha256": "0" * 64}], "urls": ["https://m/"]}
+    assert sources_from_config({"sources": [many]})
+    with pytest.raises(ValueError, match=r"sources\[0\]\.urls"):
+        sources_from_config({"sources": [entry | {"urls": ["here/a"]}]})
 
 
 def test_hub_urls():
