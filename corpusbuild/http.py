@@ -4,13 +4,15 @@ import asyncio
 import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from corpusbuild.errors import CorpusError
@@ -134,7 +136,7 @@ class Http:
         if proxy_for(url, self._environment):
             return not _literal_is_private(url)
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await _addresses(host, port)
         except OSError:
             return True
         return not any(is_private(str(address[0])) for *_, address in found)
@@ -159,6 +161,7 @@ class Http:
             connector = aiohttp.TCPConnector(
                 ssl=self._tls() if secure else True,  # authorities take 30 ms to read
                 limit=0,
+                resolver=_Resolver(),
                 ttl_dns_cache=60,
                 socket_factory=_public_socket if guarded else None,
             )
@@ -187,6 +190,46 @@ class Http:
                         f"the certificate authorities in {own} cannot be read ({error}): correct CURL_CA_BUNDLE", retryable=False
                     ) from error
         return self._context
+
+
+class _Resolver(AbstractResolver):
+    """The system's resolver in threads that nobody waits for: a name server that hangs must not hold up a cancel."""
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
+        return [
+            ResolveResult(hostname=host, host=str(address[0]), port=int(address[1]), family=kind, proto=protocol, flags=socket.AI_NUMERICHOST)
+            for kind, _, protocol, _, address in await _addresses(host, port, family)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def _addresses(host: str, port: int, family: int = 0) -> list[Any]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[Any]] = loop.create_future()
+
+    def end(found: list[Any] | None, error: OSError | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(found or [])
+
+    def look() -> None:
+        found, error = None, None
+        try:
+            found = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        except OSError as e:
+            error = e
+        except UnicodeError as e:
+            error = OSError(f"the host's name cannot be encoded ({e.reason if hasattr(e, 'reason') else e})")
+        with suppress(RuntimeError):  # the loop has ended meanwhile, and with it who asked
+            loop.call_soon_threadsafe(end, found, error)
+
+    threading.Thread(target=look, name="resolve", daemon=True).start()
+    return await future
 
 
 class _PrivateAddress(OSError):

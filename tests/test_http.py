@@ -4,8 +4,10 @@ import asyncio
 import datetime
 import hashlib
 import json
+import socket
 import ssl
 import threading
+import time
 
 import pytest
 import trustme
@@ -213,6 +215,30 @@ def test_a_host_that_is_not_there(tmp_path):
     with pytest.raises(FetchError, match="resolved") as failure:
         get("http://no-such-host.invalid/x", tmp_path, attempts=1)
     assert failure.value.retryable
+
+
+def test_a_name_server_that_hangs_holds_up_no_cancel(tmp_path, monkeypatch):
+    asked, hang = threading.Event(), threading.Event()
+
+    def hanging(*args, **kwargs):
+        asked.set()
+        hang.wait(5)
+        raise socket.gaierror("late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    source = Source("s", "http://somewhere.example/a", "0" * 64, "MIT")
+
+    async def cancelled():
+        task = asyncio.create_task(fetch([source], tmp_path, environment={}))
+        await asyncio.to_thread(asked.wait, 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    since = time.monotonic()
+    asyncio.run(cancelled())
+    assert time.monotonic() - since < 1
+    hang.set()
 
 
 def test_a_deadline_ends_what_never_ends(server, tmp_path):
