@@ -76,6 +76,19 @@ def test_the_trained_identifier_tells_something_of_any_text(text):
     assert len(language) == 2 or language == "und"
 
 
+def test_what_is_no_character_does_not_stop_the_trained_identifier():
+    odd = [
+        *range(32),
+        *range(0x7F, 0xA0),
+        0xD800,
+        0xDFFF,
+        *range(0xFDD0, 0xFDF0),
+        *(p << 16 | low for p in range(17) for low in (0xFFFE, 0xFFFF)),
+    ]
+    text = "All human beings are born free and equal in dignity and rights."
+    assert {identifier("lid")(f"{text} {chr(c)} {text}")[0] for c in odd} == {"en"}
+
+
 def test_the_vote_is_the_default():
     assert identifier("vote") is detect
     assert FilterParams().lang_model == "vote"

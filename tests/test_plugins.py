@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from projects import doit, jsonl, make_project, story
 
@@ -167,3 +168,16 @@ def test_the_trained_identifier_enters_the_key_when_it_is_used(tmp_path, monkeyp
     monkeypatch.setattr("corpusbuild.language.lid_version", absent)
     with pytest.raises(ConfigError, match=r"filters.lang_model: lid needs pycld2; install it with: pip install 'corpusbuild\[lid\]'"):
         load(path, ("filters.lang_model=lid",))
+
+
+def test_a_build_with_the_trained_identifier(tmp_path):
+    greek = "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα δικαιώματα."
+    german = "Alle Menschen sind frei und gleich an Würde und Rechten geboren und sollen einander begegnen."
+    limits = 'langs = ["en", "el"]\nlang_model = "lid"\ngopher = { min_words = 5, min_stopwords = 0 }\n'
+    make_project(tmp_path, {"s": ("s.jsonl", jsonl([story(1), greek, german]), "")}, extra=f"[filters]\n{limits}")
+    done = doit(tmp_path, "build:tiny")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shards = [pq.read_table(p).to_pylist() for p in (tmp_path / "cache/corpus/tiny/v1").glob("*.parquet")]
+    assert [(row["id"], row["lang"]) for rows in shards for row in rows] == [("s:0", "en"), ("s:1", "el")]
+    assert [(row["id"], row["rule"]) for row in removed(tmp_path)] == [("s:2", "lang")]
+    assert "lang_model pycld2" in (tmp_path / "cache/corpus/tiny/v1/DATASHEET.md").read_text()

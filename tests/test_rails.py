@@ -65,6 +65,25 @@ def test_ten_clusters_are_shown_the_largest_first(tmp_path):
     assert shown == [str(n) for n in range(13, 3, -1)]
 
 
+def test_what_went_against_an_earlier_corpus_is_not_counted(tmp_path):
+    old, new = [story(i) for i in range(4)], [*(story(i) for i in range(4)), "said before", "said before", "said once"]
+    inputs = lay(tmp_path, [[old], [new]], SignParams())
+    inputs = {role: entries[1:] for role, entries in inputs.items()} | {
+        "earlier": inputs["documents"][:1],
+        "earlier_signs": inputs["signs"][:1],
+    }
+    exact = run(exact_dedup.STAGE, exact_dedup.ExactParams(), inputs, tmp_path / "exact")
+    taken = {"documents": inputs["documents"], "earlier": inputs["earlier"], "exact": [exact]}
+    entry = held(tmp_path / "rails", taken, s1=0.15)
+    assert json.loads((entry.path / "rails.json").read_bytes())["s1"] == {
+        "docs_in": 7, "removed": 1, "against": 4, "share": 1 / 7, "max_removed": 0.15,
+    }  # fmt: skip
+    assert entry.contents.counts == {"s1": Tally(docs_in=2, kept=2)}
+    with pytest.raises(StageError) as failed:
+        held(tmp_path / "over", taken, s1=0.1)
+    assert [line.split(" (")[0] for line in str(failed.value).split("\n")[1:-1]] == ["    1 went with s1:40"]
+
+
 def test_a_source_without_documents_loses_nothing(tmp_path):
     inputs = deduplicated(tmp_path, [[], [[]]])
     assert held(tmp_path / "rails", inputs, s0=0.0, s1=0.0).contents.counts == {"s0": Tally(), "s1": Tally()}
