@@ -8,7 +8,7 @@ at any moment and start it again. What binds both sides:
   folder is that of P.
 - ``DONE.json`` in the work folder, ``{"outputs":[...]}``, is written last. An attempt that finds it, and the outputs in their places, does no work.
 - ``.lock`` in the work folder is held while an attempt works; one that finds it held ends with 75.
-- P gets a line of compact JSON an event, flushed: ``step`` (a part or a chunk is done), ``ckpt`` (a step's entry is in the store), ``metric``, ``done``.
+- P gets a line of compact JSON an event, flushed: ``step`` (a part or a chunk is done, or it goes on), ``ckpt`` (a step's entry is in the store), ``metric``, ``done``.
 - The exit code is 0, or 65 (will not heal), 75 (may), 130 (cancelled by SIGTERM, or because the parent ended), 1 (a bug, with its traceback).
 - A specification that is wrong is 65 before anything is written.
 
@@ -54,6 +54,9 @@ UNTIL = {"fetch": "fetch", "shard": "ledger", "tokenize": "tokenize"}
 BEAT_SECONDS = 0.5
 """The least time between two ``step`` lines; a part may take milliseconds, and each line is read by somebody."""
 
+ALIVE_SECONDS = 20.0
+"""The longest time without a line. A worker that hangs is found and killed below this; waiting for another build, or a long merge, is no hang."""
+
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -90,6 +93,10 @@ class Progress:
         if now - self._last >= BEAT_SECONDS:
             self._last = now
             self._write("step", step=self._steps)
+
+    def alive(self) -> None:
+        """Nothing more is done, and it goes on."""
+        self._write("step", step=self._steps)
 
     def ckpt(self, name: str) -> None:
         self._steps += 1
@@ -130,7 +137,8 @@ def run(stage: str, spec: Path, progress: Path, environ: Mapping[str, str]) -> l
                     out.metric(f"corpus.{step.label}.{name}", value)
 
             try:
-                drive(made, store, Options(cache=root), until, undo, journal, _say, out.step, built)
+                with beating(out):
+                    drive(made, store, Options(cache=root), until, undo, journal, _say, out.step, built)
             except CorpusError:
                 journal.end("failed")
                 raise
@@ -195,6 +203,24 @@ def held(work: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Busy(f"{work}: another attempt of this activity is at work; try again when it has ended") from None
         yield
+
+
+@contextmanager
+def beating(out: Progress) -> Iterator[None]:
+    """Tell that the process lives, now and then, from a thread, while the block runs."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(ALIVE_SECONDS):
+            out.alive()
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def end_with(parent: int, every: float = 0.5) -> None:

@@ -79,6 +79,17 @@ def test_a_torn_last_line_is_taken_away(tmp_path):
     assert [line["kind"] for line in told(tmp_path / "p.jsonl")] == ["step", "done"]
 
 
+def test_there_is_never_a_long_silence(tmp_path, monkeypatch):
+    monkeypatch.setattr(activity, "ALIVE_SECONDS", 0.01)
+    progress, path = Progress(tmp_path / "p.jsonl"), tmp_path / "p.jsonl"
+    progress.step()
+    with activity.beating(progress):
+        until(lambda: len(told(path)) > 3)
+    lines = told(path)
+    assert {(line["kind"], line["step"]) for line in lines} == {("step", 1)}
+    assert told(path) == lines
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_metric_that_is_no_number_is_refused(tmp_path, value):
     progress = Progress(tmp_path / "p.jsonl")
