@@ -149,9 +149,13 @@ def compare(base: str, large: str, small: list[str], home: Path, args: argparse.
         many.append(seconds)
         resident = max(resident, most)
     size = args.megabytes
-    print(f"one file of {size} MB   curl|tee|openssl+sync {min(curl):.2f} s ({size / min(curl):.0f} MB/s)   ours {min(one):.2f} s ({size / min(one):.0f} MB/s)")
+    print(
+        f"one file of {size} MB   curl|tee|openssl+sync {min(curl):.2f} s ({size / min(curl):.0f} MB/s)   ours {min(one):.2f} s ({size / min(one):.0f} MB/s)"
+    )
     print(f"                        ratio {min(curl) / min(one):.2f} (claimed 0.90); 4 connections {min(ranged):.2f} s")
-    print(f"{len(small)} files of 5 MB      aria2c -j8 + sync {min(aria):.2f} s   ours {min(many):.2f} s   ratio {min(aria) / min(many):.2f} (claimed 1.00)")
+    print(
+        f"{len(small)} files of 5 MB      aria2c -j8 + sync {min(aria):.2f} s   ours {min(many):.2f} s   ratio {min(aria) / min(many):.2f} (claimed 1.00)"
+    )
     print(f"resident at most        {resident / 1e6:.0f} MB (claimed 150)")
     if min(curl) / min(one) < 0.9 or min(many) > min(aria) or resident > 150e6:
         sys.exit("a claim does not hold")

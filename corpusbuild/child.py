@@ -62,7 +62,9 @@ def split_apart(task: SplitSource, home: Path, stop: threading.Event, memory: in
     name = task.files[0].name if task.files else task.source.id
     if process.returncode != 0:
         how = signal.Signals(-process.returncode).name if process.returncode < 0 else f"exit {process.returncode}"
-        raise SourceError(task.source.id, f"{name}: reading it as {task.source.format} ended its process ({how}): the file is damaged or hostile")
+        raise SourceError(
+            task.source.id, f"{name}: reading it as {task.source.format} ended its process ({how}): the file is damaged or hostile"
+        )
     report = msgspec.json.decode(out, type=Report)
     if report.value is not None:
         return report.value
@@ -82,7 +84,9 @@ def main() -> None:
     except DiskError as error:
         report = Report(error=("DiskError", str(error), True))
     except MemoryError:
-        report = Report(error=("SourceError", f"reading it took more than {order.memory} bytes of memory: the file is damaged or hostile", False))
+        report = Report(
+            error=("SourceError", f"reading it took more than {order.memory} bytes of memory: the file is damaged or hostile", False)
+        )
     sys.stdout.buffer.write(msgspec.json.encode(report))
 
 

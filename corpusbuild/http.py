@@ -39,9 +39,7 @@ class Fault(CorpusError):
 class Body:
     """An answer and the bytes that follow it."""
 
-    def __init__(
-        self, answer: Answer, response: aiohttp.ClientResponse, timeout: float, framed: bool, done: Callable[[], Awaitable[None]]
-    ):
+    def __init__(self, answer: Answer, response: aiohttp.ClientResponse, timeout: float, framed: bool, done: Callable[[], Awaitable[None]]):
         self.answer, self._response, self._timeout = answer, response, timeout
         self.done = done
         """Call when no more is wanted before the block ends: it gives the place at the host to the next."""
@@ -197,7 +195,9 @@ class _Resolver(AbstractResolver):
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
         return [
-            ResolveResult(hostname=host, host=str(address[0]), port=int(address[1]), family=kind, proto=protocol, flags=socket.AI_NUMERICHOST)
+            ResolveResult(
+                hostname=host, host=str(address[0]), port=int(address[1]), family=kind, proto=protocol, flags=socket.AI_NUMERICHOST
+            )
             for kind, _, protocol, _, address in await _addresses(host, port, family)
         ]
 

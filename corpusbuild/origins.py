@@ -68,7 +68,11 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
     if any(_bypassed(host, port, rule.strip().lower()) for rule in bypass.split(",") if rule.strip()):
         return None
     # a web server that runs us makes HTTP_PROXY of a request's header "Proxy:"; in capitals it is not believed there, as curl does not
-    own = environment.get("http_proxy", "") if scheme == "http" and "REQUEST_METHOD" in environment else _variable(environment, f"{scheme}_proxy")
+    own = (
+        environment.get("http_proxy", "")
+        if scheme == "http" and "REQUEST_METHOD" in environment
+        else _variable(environment, f"{scheme}_proxy")
+    )
     proxy = own or _variable(environment, "all_proxy")
     return (proxy if "://" in proxy else f"http://{proxy}") if proxy else None
 

@@ -71,7 +71,9 @@ async def pin(
     async with world_of(how or How(), clock, sleep, progress, environment) as world:
         for at, id, name, entry in _unpinned(document, config_path):
             if source in (None, id):
-                wanted = Wanted(id, name, "", None, (str(entry["url"]),), str(config_path.parent.resolve()), bool(entry.get("allow_private", False)))
+                wanted = Wanted(
+                    id, name, "", None, (str(entry["url"]),), str(config_path.parent.resolve()), bool(entry.get("allow_private", False))
+                )
                 found.append((entry, await _look(at, wanted, dest, world)))
     if found:
         for entry, pinned in found:

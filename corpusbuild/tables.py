@@ -52,7 +52,9 @@ def csv_documents(
         yield _record(place, record, columns, text_field, id_field, keep)
 
 
-def parquet_documents(path: Path, *, text_field: str, id_field: str | None = None, keep: Sequence[str] = ()) -> Iterator[RawDocument | Reject]:
+def parquet_documents(
+    path: Path, *, text_field: str, id_field: str | None = None, keep: Sequence[str] = ()
+) -> Iterator[RawDocument | Reject]:
     """One document for each row. Its place is ``<row group>/<row in it>``, both counted from 0."""
     try:
         file = pq.ParquetFile(path)

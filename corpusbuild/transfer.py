@@ -198,10 +198,14 @@ async def take_unpinned(wanted: Wanted, downloads: Path, world: World) -> Path:
     try:
         await world.blocking(download.open)
         if world.how.offline:
-            raise SourceError(wanted.source, f"{wanted.name} is not here and offline was asked for: run again with a network", retryable=True)
+            raise SourceError(
+                wanted.source, f"{wanted.name} is not here and offline was asked for: run again with a network", retryable=True
+            )
         outcome = await _Transfer(wanted, download, world, _Account(), wanted.places[0]).run(more_places=False)
         if outcome is not None:
-            raise SourceError(wanted.source, f"{shown(wanted.places[0])}: {outcome.why}", isinstance(outcome, _Failed) and outcome.retryable)
+            raise SourceError(
+                wanted.source, f"{shown(wanted.places[0])}: {outcome.why}", isinstance(outcome, _Failed) and outcome.retryable
+            )
         await world.blocking(download.publish)
         return final
     finally:

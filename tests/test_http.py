@@ -282,7 +282,17 @@ def test_a_redirect_from_a_public_to_a_private_address_is_refused(server, other,
 
 
 def test_private_addresses():
-    for address in ("127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "::1", "fe80::1%eth0", "fd00::1", "::ffff:10.0.0.1", "0.0.0.0"):
+    for address in (
+        "127.0.0.1",
+        "10.1.2.3",
+        "192.168.0.1",
+        "169.254.169.254",
+        "::1",
+        "fe80::1%eth0",
+        "fd00::1",
+        "::ffff:10.0.0.1",
+        "0.0.0.0",
+    ):
         assert is_private(address)
     for address in ("1.1.1.1", "2606:4700::1111"):
         assert not is_private(address)
@@ -342,7 +352,14 @@ def test_no_cookie_is_kept_and_netrc_is_not_read(server, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "value",
-    ["{", "[]", '{"host": {"A": "b"}}', '{"https://h": "x"}', '{"https://h": {"Range": "bytes=0-"}}', '{"https://h": {"A": "b\\r\\nC: d"}}'],
+    [
+        "{",
+        "[]",
+        '{"host": {"A": "b"}}',
+        '{"https://h": "x"}',
+        '{"https://h": {"Range": "bytes=0-"}}',
+        '{"https://h": {"A": "b\\r\\nC: d"}}',
+    ],
 )
 def test_bad_headers_are_refused_without_showing_them(value):
     with pytest.raises(ConfigError, match="CORPUSBUILD_HEADERS") as failure:

@@ -14,7 +14,11 @@ ROWS = [{"source_id": "a", "n": 1}, {"source_id": "bé", "n": 2}]
 
 
 @given(
-    st.lists(st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=9), st.integers(-(2**50), 2**50)), max_size=3), max_size=4, unique_by=repr),
+    st.lists(
+        st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=9), st.integers(-(2**50), 2**50)), max_size=3),
+        max_size=4,
+        unique_by=repr,
+    ),
     st.integers(0, 200),
 )
 @settings(deadline=None, max_examples=60)

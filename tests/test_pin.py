@@ -105,7 +105,14 @@ def test_pin_refuses_a_broken_file_and_a_missing_one(server, tmp_path):
 
 @pytest.mark.parametrize(
     ("data", "format"),
-    [(b"PAR1....", "parquet"), (b"WARC/1.0\r\n", "warc"), (b"<!DOCTYPE html>", "a web page"), (b"a\tb\nc\td\n", "tsv"), (b"a,b\nc,d\n", "csv"), (b"Once.\n", "text")],
+    [
+        (b"PAR1....", "parquet"),
+        (b"WARC/1.0\r\n", "warc"),
+        (b"<!DOCTYPE html>", "a web page"),
+        (b"a\tb\nc\td\n", "tsv"),
+        (b"a,b\nc,d\n", "csv"),
+        (b"Once.\n", "text"),
+    ],
 )
 def test_look_names_the_format(data, format):
     assert look(data)[1] == format

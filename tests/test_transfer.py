@@ -164,7 +164,11 @@ def test_folders_and_globs_are_pinned_by_what_sha256sum_prints(tmp_path):
     for name, text in (("b.txt", "B\n\nB2\n"), ("sub/a.txt", "A\n"), (".hidden", "no\n"), ("c.md", "C\n")):
         (folder / name).write_text(text)
     listed = subprocess.run(
-        "find . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum", shell=True, cwd=folder, capture_output=True, check=True
+        "find . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum",
+        shell=True,
+        cwd=folder,
+        capture_output=True,
+        check=True,
     ).stdout
     source = one("texts/", listed, format="text", root=str(tmp_path))
     entry = get(source, tmp_path / "cache")
@@ -334,14 +338,25 @@ def test_parquet_documents_keep_row_group_and_row(tmp_path):
     pq.write_table(pa.table({"body": ["a", None, "c"], "n": [1, 2, 3], "key": ["x", "y", "z"]}), data, row_group_size=2)
     (tmp_path / "a.parquet").write_bytes(data.getvalue())
     source = one(
-        str(tmp_path / "a.parquet"), data.getvalue(), format="parquet", text_field="body", id_field="key", keep=("n",), on_bad="reject", max_bad=0.5
+        str(tmp_path / "a.parquet"),
+        data.getvalue(),
+        format="parquet",
+        text_field="body",
+        id_field="key",
+        keep=("n",),
+        on_bad="reject",
+        max_bad=0.5,
     )
     entry = get(source, tmp_path / "c")
     rows = list(raw.read_part(Path(entry.raw_dir) / "part-00000.jsonl.zst"))
     assert [(r.place, r.text, r.id, r.meta) for r in rows] == [("0/0", "a", "x", '{"n":1}'), ("1/0", "c", "z", '{"n":3}')]
     (removed,) = pq.read_table(Path(entry.raw_dir) / "part-00000.removed.parquet").to_pylist()
     assert (removed["place"], removed["rule"], removed["stage"], removed["file"]) == ("0/1", "no_text", "fetch", 0)
-    for change, message in (({"text_field": "bodi"}, "did you mean 'body'"), ({"text_field": "n"}, "holds int64"), ({"keep": ("q",)}, "no column 'q'")):
+    for change, message in (
+        ({"text_field": "bodi"}, "did you mean 'body'"),
+        ({"text_field": "n"}, "holds int64"),
+        ({"keep": ("q",)}, "no column 'q'"),
+    ):
         with pytest.raises(ValueError, match=message):
             list(tables.parquet_documents(tmp_path / "a.parquet", **{"text_field": "body", **change}))
 
@@ -460,7 +475,12 @@ def s3():
 def test_an_object_store(s3, tmp_path, monkeypatch):
     import s3fs
 
-    for name, value in (("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_ENDPOINT_URL", s3), ("AWS_DEFAULT_REGION", "us-east-1")):
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "k"),
+        ("AWS_SECRET_ACCESS_KEY", "s"),
+        ("AWS_ENDPOINT_URL", s3),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+    ):
         monkeypatch.setenv(name, value)
     files = s3fs.S3FileSystem(endpoint_url=s3)
     files.mkdir("corpus")

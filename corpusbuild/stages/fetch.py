@@ -116,9 +116,7 @@ def _add_file(source: Source, file: Verified, index: int, writer: Writer, stop: 
             if isinstance(found, Reject):
                 rejected += 1
                 if source.on_bad == "stop" and found.reason not in NO_FAULT:
-                    raise SourceError(
-                        source.id, f"{file.name}: {_unit(source)} {found.place} {REASONS[found.reason]}{_HINT}"
-                    )
+                    raise SourceError(source.id, f"{file.name}: {_unit(source)} {found.place} {REASONS[found.reason]}{_HINT}")
             else:
                 digests += blake3(found.text.encode()).digest(DIGEST_BYTES)
             writer.add(found._replace(place=f"{file.within}{found.place}"), index, file.url)

@@ -183,7 +183,10 @@ MUTANTS = [
     (own_2_a_mismatch_of_a_resumed_file_is_quarantined, test_http.test_a_server_that_changed_the_file_without_saying_so_gets_one_clean_get),
     (own_3_headers_follow_a_redirect_to_another_origin, test_http.test_headers_go_to_their_origin_and_to_no_other),
     (own_4_a_certificate_error_is_retried, test_http.test_a_redirect_from_a_public_to_a_private_address_is_refused),
-    (own_5_a_body_without_a_length_counts_as_whole, test_http.test_a_body_without_a_length_that_is_always_cut_is_retryable_and_not_quarantined),
+    (
+        own_5_a_body_without_a_length_counts_as_whole,
+        test_http.test_a_body_without_a_length_that_is_always_cut_is_retryable_and_not_quarantined,
+    ),
     (own_6_the_quarantine_is_forgotten, test_transfer.test_quarantine_only_when_every_mirror_lies_and_it_is_remembered),
     (own_7_what_came_before_a_cut_is_lost, test_fetch.test_cut_bodies_resume_until_whole),
     (own_8_six_redirects_are_followed, test_fetch.test_a_sixth_redirect_is_refused_and_five_are_followed),
