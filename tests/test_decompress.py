@@ -55,7 +55,7 @@ def test_what_the_command_line_tool_refuses_is_refused(name):
     first = len(MAKERS[name](members[0]))
     for n in range(first + 1, len(data), max(1, (len(data) - first) // 8)):
         assert subprocess.run([tool, "-dc"], input=data[:n], capture_output=True, check=False).returncode != 0
-        with pytest.raises(ValueError, match="cut short|follow the last member"):
+        with pytest.raises(ValueError, match=r"cut short|follow the last member"):
             plain(data[:n])
     for n in range(12, len(data), max(1, len(data) // 60)):
         hurt = data[:n] + bytes([data[n] ^ 0x55]) + data[n + 1 :]
