@@ -128,7 +128,7 @@ def test_what_the_policy_does_not_permit_is_refused_and_nothing_is_written(tmp_p
 
 
 def test_every_problem_of_every_source_is_told_at_once(tmp_path: Path) -> None:
-    bad = [source("s0", license_spdx="X"), source("s1", revoked=True, allowed_uses=("eval",)), source("s2")]
+    bad = [source("s0", license_spdx="X"), source("s1", revoked=True, allowed_uses=("eval",)), source("s2", sha256=("0" * 64,))]
     with pytest.raises(LicenseError) as raised:
         gate(tmp_path, [["one"], ["two"], ["three"]], bad)
     assert [p.split(":")[0] for p in problems(raised)] == ["source s0", "source s1", "source s1"]
