@@ -81,14 +81,15 @@ def _run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if args.stage is None:
         from corpusbuild import cli
 
-        cli.run(args.config, args.until, cli.options_from(dict(os.environ), args.cache_dir, args.workers))
+        with cli.signals_kept():
+            cli.run(args.config, args.until, cli.options_from(dict(os.environ), args.cache_dir, args.workers))
         return
     if args.spec is None or args.progress is None:
         parser.error("--stage needs --spec and --progress")
     parent = os.getppid()
     from corpusbuild import activity, cli
 
-    with cli.signals_cancel():
+    with cli.signals_kept(), cli.signals_cancel():
         activity.end_with(parent)
         activity.run(args.stage, args.spec, args.progress, os.environ)
 

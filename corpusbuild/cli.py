@@ -90,23 +90,37 @@ def datasheet(config: Path, out: Path | None, options: Options) -> None:
 
 
 @contextmanager
-def signals_cancel() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal end the block with ``Cancelled``; from then on they are ignored, so that what ends it can be finished."""
+def signals_kept() -> Iterator[None]:
+    """Whatever the block does about signals, they mean afterwards what they meant before."""
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    def cancel(number: int, _: object) -> None:
-        for other in before:
-            signal.signal(other, signal.SIG_IGN)
+
+@contextmanager
+def signals_cancel() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal end the block with ``Cancelled``. When the block has ended they are ignored, so that an undo is finished."""
+    mine = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
+    def ignore() -> None:
+        for number in mine:
+            signal.signal(number, signal.SIG_IGN)
+
+    def cancel(*_: object) -> None:
+        ignore()
         raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
-    for number in before:
+    for number in mine:
         signal.signal(number, cancel)
     try:
         yield
     except KeyboardInterrupt:
         raise Cancelled("cancelled; what was finished is kept, and the next run goes on from there") from None
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    finally:
+        ignore()
 
 
 def options_from(environ: dict[str, str], cache_dir: str | None, workers: int | None) -> Options:

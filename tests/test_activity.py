@@ -15,10 +15,10 @@ import pytest
 from projects import ROOT, doit, jsonl, make_project, story, tree
 from suites.executor import gone, until
 
-from corpusbuild import activity, drive
+from corpusbuild import activity, cli, drive
 from corpusbuild.__main__ import ALIASES, UNTIL, main
 from corpusbuild.activity import Progress
-from corpusbuild.errors import ConfigError
+from corpusbuild.errors import ConfigError, DiskError, StageError
 
 ID = "corpus/tiny/v1/abc"
 
@@ -268,6 +268,31 @@ def test_a_run_stops_after_a_stage(project, tmp_path, until, stages, capsys):
     assert last_line(capsys)["stage"] == until
     assert sorted(p.name for p in (tmp_path / "cache" / "store").iterdir()) == stages
     assert not (tmp_path / "cache" / "corpus").exists()
+
+
+@pytest.mark.parametrize(("moment", "stages"), [("shard", []), ("tokenize", ["shard", "ledger"])])
+@pytest.mark.parametrize(
+    ("error", "code"), [(KeyboardInterrupt(), 130), (StageError("it", "one", "is not to be had"), 65), (DiskError("full"), 75)]
+)
+def test_a_run_that_is_cancelled_or_fails_for_good_is_undone_as_doit_undoes(
+    project, tmp_path, monkeypatch, capsys, moment, stages, error, code
+):
+    def realise(step, shop, real=drive.realise):
+        if step.label == moment:
+            raise error
+        return real(step, shop)
+
+    monkeypatch.setattr(drive, "realise", realise)
+    handlers = [signal.getsignal(number) for number in cli.SIGNALS]
+    cache = tmp_path / "cache"
+    assert main(["run", "--config", str(project / "configs" / "tiny.toml"), "--cache-dir", str(cache)]) == code
+    assert [signal.getsignal(number) for number in cli.SIGNALS] == handlers
+    kept = stages if code == 75 else []
+    assert [stage for stage in ("shard", "ledger", "tokenize") if list(cache.glob(f"store/{stage}/*"))] == kept
+    assert list(cache.glob("store/near_dedup/*"))
+    assert not list(cache.glob("corpus/*/*"))
+    assert not list(cache.glob("runs/active/*"))
+    assert ("undone" in capsys.readouterr().err) == (code != 75)
 
 
 def test_a_configuration_without_a_policy_beside_it_has_the_packages(project, tmp_path, capsys):
