@@ -75,7 +75,7 @@ def likeness(built: Built, given: str) -> Likeness:
     return Likeness(
         text=text,
         shingles=shingles,
-        sharded=() if any(n.same_text for n in near) else tuple(_sharded(built, {given, text})),
+        sharded=() if dropped or any(n.same_text for n in near) else tuple(_sharded(built, {given, text})),
         near=tuple(near),
         candidates=candidates,
         repeated=tuple(repeated),
