@@ -104,14 +104,13 @@ id = "bytes"
 
 @dataclass(frozen=True)
 class Result:
-    """What a tool did with the first documents of the corpus: which it kept, in plan order, how long it took by the clock and in all processes, and
-    the largest of those."""
+    """What a tool did with the first documents of the corpus: which it kept, in plan order, and how long it took by the clock and in all processes, where
+    that can be told."""
 
     name: str
     kept: Mask
     seconds: float
-    cpu_seconds: float
-    megabytes: float
+    cpu_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ def run_ours(project: Project, ids: Sequence[str], bands: tuple[int, int], shing
     also = project.tally(made, "near_dedup").also
     params = made.step("near_dedup").params
     return Ours(
-        bands, shingle, Result(name, kept, seconds, spent, largest_child()), removed, survivors, rows.column("similarity").to_numpy(), also,
+        bands, shingle, Result(name, kept, seconds, spent), removed, survivors, rows.column("similarity").to_numpy(), also,
         lambda pairs: meet(signs, pairs, params.max_bucket),
     )  # fmt: skip
 
@@ -358,16 +357,12 @@ def run_peer(tool: str, bands: tuple[int, int], corpus: Path, work: Path) -> dic
     if status:
         raise SystemExit(f"{tool} failed: {log.read_text()[-500:]}")
     kept = kept_file.read_text().splitlines()
-    return {"kept": kept, "seconds": seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime, "megabytes": usage.ru_maxrss / 1024}
+    return {"kept": kept, "seconds": seconds, "cpu_seconds": None if tool in peers.FORK_SERVER else usage.ru_utime + usage.ru_stime}
 
 
 def cpu_seconds() -> float:
     """Of this process and all that it has seen the end of."""
     return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
-
-
-def largest_child() -> float:
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def share(part: int, whole: int, digits: int = 2) -> str:
@@ -501,7 +496,7 @@ def tell_peers(report: Report, truth: Truth, results: Sequence[Result]) -> None:
         "*Settled* as above, of all pairs. *True*: of the removed, those that have a partner of at least 0.8 among the kept; *alone*: those that\n"
         "have no partner of even 0.5 among them. The truth is of our words (`\\w`, lower case); datatrove and text-dedup cut words in their own way, so for\n"
         "them a similarity next to a border may fall on its other side. Seconds are of the whole process, from JSON lines to the ids that are kept; for\n"
-        "corpusbuild of sign and near_dedup, which start from documents in its store. MB are of the largest process. Slow tools got the first documents only."
+        "corpusbuild of sign and near_dedup, which start from documents in its store. Slow tools got the first documents only."
     )
     report.say()
     rows = []
@@ -510,14 +505,14 @@ def tell_peers(report: Report, truth: Truth, results: Sequence[Result]) -> None:
         among = truth.pairs.later < n
         pairs = truth.pairs.take(among)
         removed = ~result.kept
+        cpu = ("-", "-") if result.cpu_seconds is None else (f"{result.cpu_seconds:.0f}", f"{n / result.cpu_seconds:.0f}")
         true = has_kept_partner(pairs.take(pairs.similarity >= THRESHOLD), result.kept)
         near = has_kept_partner(pairs, result.kept)
         done = np.zeros(len(among), np.bool_)
         done[among] = settled(pairs, result.kept)
         rows.append(
             (result.name, n, *recalls(done, truth, among)[3:], n - int(removed.sum()), int(removed.sum()),
-             share(int((removed & true).sum()), int(removed.sum())), int((removed & ~near).sum()), f"{result.seconds:.0f}",
-             f"{result.cpu_seconds:.0f}", f"{n / result.cpu_seconds:.0f}", f"{result.megabytes:.0f}")
+             share(int((removed & true).sum()), int(removed.sum())), int((removed & ~near).sum()), f"{result.seconds:.0f}", *cpu)
         )  # fmt: skip
     settled_heads = [f"settled {name}" for name, *_ in BUCKETS[3:]]
     head = (
@@ -531,7 +526,6 @@ def tell_peers(report: Report, truth: Truth, results: Sequence[Result]) -> None:
         "s",
         "CPU s",
         "documents a CPU second",
-        "MB",
     )
     report.table(head, rows)
 
@@ -617,7 +611,7 @@ def main() -> int:
     report = Report()
     report.say("# How well near duplicates are found")
     report.say()
-    report.say("Written by `python benchmarks/dedup_quality.py`, which fails when the bars are not reached. Do not edit.")
+    report.say("Written by `pip install -e .[benchmark] && python benchmarks/dedup_quality.py`, which fails when the bars are not reached. Do not edit.")
     report.say()
     report.say(
         f"{machine()}; {versions(options.peers)}. Other work ran on the machine, so seconds by the clock say little; CPU seconds are of all processes together."

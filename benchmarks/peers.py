@@ -18,6 +18,8 @@ REQUIREMENTS = {
     "rensa": ("rensa==0.5.0",),
     "datasketch": ("datasketch==2.0.0", "xxhash==4.1.0"),
 }
+FORK_SERVER = {"datatrove"}
+"""Whose workers are children of a server process, so that their CPU time is not told to who waits for the tool."""
 
 
 def read(corpus):
