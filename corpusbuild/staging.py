@@ -100,6 +100,7 @@ class TaskOut(Out):
             files.append(
                 File(path=str(final.relative_to(self._staging.home)), size=temporary.stat().st_size, blake3=file_blake3(temporary))
             )
+            final.unlink(missing_ok=True)  # a rename onto another name of the same file would do nothing, and leave both
             os.replace(temporary, final)
         for directory in sorted({final.parent for final in self._files}):
             fsync_dir(directory)

@@ -90,7 +90,7 @@ class Store:
             try:
                 yield staging
             finally:
-                if staging.home.exists() and not any(staging.done.iterdir()):  # nothing that a later attempt could take up
+                if staging.home.exists() and not any(staging.home.glob("done/*.json")):  # nothing that a later attempt could take up
                     self.discard_staged(key, staging.home.name)
 
     def commit(self, staging: Staging, stage: str, key: Key, version: int, label: str, counts: Counts) -> Contents:
