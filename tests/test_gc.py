@@ -113,7 +113,7 @@ def test_the_log_tells_what_ran_what_was_reused_and_what_failed(project):
     assert "undone: what was begun" in said
     runs = [line for line in said.splitlines() if line.startswith("20")]
     assert len(runs) == 3
-    assert "reused 9 of 13 steps, built 4" in said
-    assert "reused 0 of 13 steps, built 13" in said
+    assert "reused 9 of 14 steps, built 5" in said
+    assert "reused 0 of 14 steps, built 14" in said
     assert len([line for line in doit(project, "log", "-n", "1").stdout.splitlines() if line.startswith("20")]) == 1
     assert doit(project, "log", "tinny").returncode == 2
