@@ -31,4 +31,4 @@ def test_a_source_without_a_digest_is_refused_everywhere_else_and_pinned_by_pin(
 def test_pin_says_what_it_wants(tmp_path):
     unpinned(tmp_path)
     assert doit(tmp_path, "pin").returncode == 2
-    assert "did you mean 'build:tiny'?" in doit(tmp_path, "pin", "tinny").stderr
+    assert "did you mean 'tiny'?" in doit(tmp_path, "pin", "tinny").stderr
