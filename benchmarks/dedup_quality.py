@@ -611,7 +611,9 @@ def main() -> int:
     report = Report()
     report.say("# How well near duplicates are found")
     report.say()
-    report.say("Written by `pip install -e .[benchmark] && python benchmarks/dedup_quality.py`, which fails when the bars are not reached. Do not edit.")
+    report.say(
+        "Written by `pip install -e .[benchmark] && python benchmarks/dedup_quality.py`, which fails when the bars are not reached. Do not edit."
+    )
     report.say()
     report.say(
         f"{machine()}; {versions(options.peers)}. Other work ran on the machine, so seconds by the clock say little; CPU seconds are of all processes together."

@@ -192,7 +192,9 @@ def test_a_worker_that_died_leaves_its_item_fewer_neighbours(tmp_path: Path) -> 
     """Each attempt has twice the memory set aside, so the third of four workers' share runs alone."""
     with Local(4, memory_limit=400 * MB) as executor:
         poison = executor.map(tasks.poison_at_7, items(tmp_path, 8), key=tasks.key, resources=Resources(memory=100 * MB))
-        with pytest.raises(WorkerLost, match=r"item-7: .*SIGKILL with 419 MB of memory set aside for it \(crash, 3 attempts\).*run\.memory"):
+        with pytest.raises(
+            WorkerLost, match=r"item-7: .*SIGKILL with 419 MB of memory set aside for it \(crash, 3 attempts\).*run\.memory"
+        ):
             list(poison)
 
 

@@ -29,7 +29,9 @@ def test_the_needs_follow_from_the_sizes_that_are_known(remote):
     assert wants["downloads"] == 11 * GB
     assert list(wants) == ["downloads", "raw parts", "documents", "decisions and signatures", "scratch", "shards", "tokens"]
     assert wants["tokens"] == 2 * (10 + 4) * GB
-    less = needed(plan(load(remote, ("stages.tokenize=false", "stages.near_dedup=false", "stages.exact_dedup=false"))), Store(remote.parent))
+    less = needed(
+        plan(load(remote, ("stages.tokenize=false", "stages.near_dedup=false", "stages.exact_dedup=false"))), Store(remote.parent)
+    )
     assert set(less) == {"downloads", "raw parts", "documents", "shards"}
 
 
@@ -54,7 +56,12 @@ def test_what_is_built_already_needs_no_room(tmp_path):
     assert before["downloads"] == sum(p.stat().st_size for p in path.parent.iterdir() if p.name in ("stories.jsonl", "notes.txt.gz"))
     assert doit_here(tmp_path, "build:tiny", "--executor", "serial") == 0
     assert needed(plan(load(path)), store) == {}
-    assert set(needed(plan(load(path, ("dedup.jaccard_threshold=0.7",))), store)) == {"decisions and signatures", "scratch", "shards", "tokens"}
+    assert set(needed(plan(load(path, ("dedup.jaccard_threshold=0.7",))), store)) == {
+        "decisions and signatures",
+        "scratch",
+        "shards",
+        "tokens",
+    }
 
 
 def test_the_estimate_is_not_below_what_a_build_takes(sample):

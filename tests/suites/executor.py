@@ -57,6 +57,7 @@ with open_executor({spec!r}, 2) as executor:
     list(executor.map(tasks.wait_for_ever, [({folder!r}, n) for n in range(5)], key=tasks.key))
 """
 
+
 class Contract:
     """Holds for every executor."""
 
