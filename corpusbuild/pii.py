@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from corpusbuild import identifiers
-from corpusbuild.identifiers import BEGINS, ENDS, WORD
+from corpusbuild.identifiers import BEGINS, ENDS, WORD, LatePattern
 from corpusbuild.text import replace
 
 Kind = Literal[
@@ -145,10 +145,10 @@ def _digit_count(text: str) -> int:
 # --- detectors: each gives (start, end), in order; they may overlap those of other kinds ---
 
 _ADDRESS = r"[A-Za-z0-9._%+-]++@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?!-)" + ENDS
-_EMAIL_HERE = re.compile(_ADDRESS)
+_EMAIL_HERE = LatePattern(_ADDRESS)
 # a run of the local part is tried from its first character only, or each of them would begin a search of the whole run
-_EMAIL = re.compile(r"(?<![A-Za-z0-9._%+-])" + _ADDRESS)
-_BORDERLESS = re.compile(rf"(?<={WORD})|(?<=[.+-])")
+_EMAIL = LatePattern(r"(?<![A-Za-z0-9._%+-])" + _ADDRESS)
+_BORDERLESS = LatePattern(rf"(?<={WORD})|(?<=[.+-])")
 
 
 def _emails(text: str) -> Iterator[tuple[int, int]]:
@@ -167,8 +167,8 @@ def _emails(text: str) -> Iterator[tuple[int, int]]:
 
 
 # a set before what looks behind it, for the engine skips to the next member of a set that a pattern begins with
-_PHONE_START = re.compile(rf"[(+0-9](?<!{WORD}.)(?<!\+.)", re.DOTALL)
-_PHONE = re.compile(
+_PHONE_START = LatePattern(rf"[(+0-9](?<!{WORD}.)(?<!\+.)", re.DOTALL)
+_PHONE = LatePattern(
     r"""(?:
         (?:\+1[ .-]?|1[ .-])?\([2-9][0-9]{2}\)[ ]?[2-9][0-9]{2}[ .-][0-9]{4}(?![.-][0-9])
       | (?<![0-9]-)(?:\+1[ .-]?|1[ .-])?[2-9][0-9]{2}-[2-9][0-9]{2}-[0-9]{4}(?!-[0-9])
@@ -189,12 +189,12 @@ def _phones(text: str) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
-_RUN = re.compile(r"[0-9]++(?:[ -][0-9]++)*+")
-_GROUP = re.compile(r"[0-9]+")
+_RUN = LatePattern(r"[0-9]++(?:[ -][0-9]++)*+")
+_GROUP = LatePattern(r"[0-9]+")
 _CARD_DIGITS = range(13, 20)
 _CARD_LAYOUTS = ((4, 4, 4, 4), (4, 6, 5))
-_PART_BEFORE = re.compile(rf"(?<={WORD})|(?<=[0-9]\.)")
-_PART_AFTER = re.compile(rf"{WORD}|\.[0-9]")
+_PART_BEFORE = LatePattern(rf"(?<={WORD})|(?<=[0-9]\.)")
+_PART_AFTER = LatePattern(rf"{WORD}|\.[0-9]")
 
 Groups = list[tuple[int, int]]
 
@@ -252,14 +252,14 @@ def _sizes(groups: Groups) -> tuple[int, ...]:
     return tuple(end - start for start, end in groups)
 
 
-_IP4 = re.compile(rf"[0-9](?<!{WORD}.)(?<!\..)[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}(?!\.\w)", re.DOTALL)
+_IP4 = LatePattern(rf"[0-9](?<!{WORD}.)(?<!\..)[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}(?!\.\w)", re.DOTALL)
 
 
 def _ip4(text: str) -> Iterator[tuple[int, int]]:
     return (match.span() for match in _IP4.finditer(text) if all(int(part) <= 255 for part in match[0].split(".")))
 
 
-_HEX_RUN = re.compile(rf"{BEGINS}(?<![:.])[0-9A-Fa-f:.]++{ENDS}")
+_HEX_RUN = LatePattern(rf"{BEGINS}(?<![:.])[0-9A-Fa-f:.]++{ENDS}")
 _LONGEST_IP6 = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 
@@ -281,7 +281,7 @@ def _is_ip6(address: str) -> bool:
     return sum(map(bool, address.split(":"))) >= 2 and sum(ch not in ":." for ch in address) >= 4
 
 
-_KEY = re.compile(
+_KEY = LatePattern(
     BEGINS
     + r"""(?<!-)(?:
         sk-[A-Za-z0-9_-]{20,}+
