@@ -33,3 +33,9 @@ def test_every_file_and_verb_that_the_readme_names_exists():
     plugins = (ROOT / "pyproject.toml").read_text()
     for verb in re.findall(r"^ +doit ([a-z]+)(?: |$)", text, re.M):
         assert re.search(rf"^{verb} = \"corpusbuild\.commands", plugins, re.M), verb
+
+
+def test_every_test_that_the_map_names_exists():
+    named = re.findall(r"`(tests/[A-Za-z0-9_/]+\.py)`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
