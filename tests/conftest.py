@@ -1,6 +1,7 @@
 """What several test files share."""
 
 import shutil
+import signal
 
 import pytest
 from projects import ROOT, doit
@@ -23,3 +24,10 @@ def sample(tmp_path_factory):
     run = doit(folder, "build:sample", timeout=300)
     assert run.returncode == 0, run.stderr
     return folder, run.stdout
+
+
+def pytest_configure():
+    """Hear signals as a terminal's process does: who runs the tests in the background, or by nohup, has some of them ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
