@@ -57,13 +57,16 @@ class Run(Ours, DoitRun):  # type: ignore[misc]  # doit has no types
 
 def cancel(session: Session) -> int:
     """Stop the workers and undo. What has begun is finished: another Ctrl-C does not leave it half done."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    session.close()
-    if session.running:
-        session.finish(cancelled=True)
-    else:
-        session.say("cancelled; what had arrived is kept, and the next run goes on from there")
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    try:
+        session.close()
+        if session.running:
+            session.finish(cancelled=True)
+        else:
+            session.say("cancelled; what had arrived is kept, and the next run goes on from there")
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
     return CANCELLED
 
 

@@ -46,7 +46,12 @@ def whole(empty, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, struck(patch, None) as seen:
         assert doit_here(folder, "build:tiny", "--executor", "serial") == 0
     assert len(seen) > 150
-    return tree(folder / "cache", skip=DATED), len(seen)
+    return left(folder), len(seen)
+
+
+def left(folder):
+    """What a build leaves that must be the same, but for writes that were cut short, which ``doit clean`` removes."""
+    return {name: data for name, data in tree(folder / "cache", skip=DATED).items() if "/.tmp-" not in name}
 
 
 def points(n, some):
@@ -71,7 +76,7 @@ def survive(empty, whole, folder, monkeypatch, capfd, at):
     nothing_incomplete(folder / "cache")
     capfd.readouterr()
     assert doit_here(folder, "build:tiny", "--executor", "serial") == 0, f"killed at operation {at}: {capfd.readouterr().err}"
-    assert tree(folder / "cache", skip=DATED) == whole[0], f"killed at operation {at}"
+    assert left(folder) == whole[0], f"killed at operation {at}"
 
 
 def test_a_kill_at_some_operations_heals(empty, whole, tmp_path, monkeypatch, capfd):
@@ -101,7 +106,7 @@ def fault(empty, whole, folder, monkeypatch, capfd, at, code, times):
         assert all("run again" in line for line in lines), lines
     nothing_incomplete(folder / "cache")
     assert doit_here(folder, "build:tiny", "--executor", "serial") == 0, (at, times)
-    assert tree(folder / "cache", skip=DATED) == whole[0], (at, times)
+    assert left(folder) == whole[0], (at, times)
 
 
 @pytest.mark.parametrize(("code", "times"), [(errno.ENOSPC, None), (errno.EIO, 1), (errno.EROFS, None)])
