@@ -15,7 +15,7 @@ def test_two_commands_do_all_the_set_up():
     for command in (first, second):
         assert command.startswith("python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e ")
     assert first.endswith(".venv/bin/doit build:sample")
-    assert second.endswith(".venv/bin/pytest -q")
+    assert second.endswith(".venv/bin/pytest -q -n auto --dist loadfile")
 
 
 def test_ci_calls_the_second():
