@@ -53,7 +53,8 @@ def fetch_steps(
             say(f"fetch:{event.source}: {event.file} {event.note}".replace("  ", " "))
         if now - last >= PROGRESS_SECONDS:
             last = now
-            say(meter.line(now))
+            for line in meter.lines(now):
+                say(line)
 
     sources = [step.params for step in steps]
     outcomes = asyncio.run(fetch_all(sources, store.root, concurrency=run.concurrency, how=how, progress=tell))
