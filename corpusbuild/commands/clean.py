@@ -14,6 +14,7 @@ from corpusbuild.durable import TEMPORARY_PREFIX, disk
 from corpusbuild.model import Key
 from corpusbuild.publish import links, read_record, record_path
 from corpusbuild.staging import owner_is_alive
+from corpusbuild.store import Store
 
 DRY = {
     "name": "dry",
@@ -42,7 +43,7 @@ class Clean(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
                 if not params["dry"]:
                     with disk(session.project.store.root):
                         for path in paths:
-                            _remove(path)
+                            _remove(session.project.store, path)
                 session.say(f"{'would remove' if params['dry'] else 'removed'} {what} ({size / 1e6:.1f} MB)")
             if not removed:
                 session.say("clean: nothing to remove")
@@ -101,8 +102,10 @@ def _size(path: Path) -> int:
     return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if path.is_dir() else path.stat().st_size
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
+def _remove(store: Store, path: Path) -> None:
+    if path.parent.parent == store.root / "store":
+        store.discard(path.parent.name, Key(path.name))  # gone from its key in one step, so that a kill leaves no half of it there
+    elif path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
