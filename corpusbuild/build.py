@@ -11,6 +11,8 @@ import msgspec
 from corpusbuild.errors import StageError
 from corpusbuild.executors import open_executor
 from corpusbuild.executors.base import Executor, Policy, Progress, Resources
+from corpusbuild.kernels import PLAIN, Form, Kernels
+from corpusbuild.machinecode import make_ready
 from corpusbuild.model import Contents, Counts
 from corpusbuild.stage import Input, Job, Mapper, Out, Step, Task
 from corpusbuild.staging import Staging, perform
@@ -30,12 +32,20 @@ class Workshop(AbstractContextManager["Workshop"]):
     policy: Policy = field(default_factory=Policy)
     tell: Callable[[str, Progress], None] = lambda label, progress: None
     """Told of every part of a step that ended: the step's label, and how far its map is."""
+    kernels: Form = "reference"
     _pool: Executor | None = field(default=None, init=False)
+    _form: Kernels = field(default=PLAIN, init=False)
 
     def pool(self) -> Executor:
         if self._pool is None:
             self._pool = open_executor(self.executor, self.workers, self.memory)
         return self._pool
+
+    def form(self) -> Kernels:
+        """The kernels that tasks run with, made ready when the first task needs them."""
+        if self._form.form != self.kernels:
+            self._form = make_ready(self.say)
+        return self._form
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
@@ -107,9 +117,10 @@ def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper
                 else:
                     values[task.name] = done.value
 
+        pool, form = shop.pool(), shop.form()
         work = ((fn, task, staging.home) for task in unfinished())
-        for outcome in shop.pool().map(
-            perform,
+        for outcome in pool.map(
+            partial(perform, form=form),
             work,
             key=lambda w: f"{step.label}/{w[1].name}",
             resources=Resources(memory=memory),

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from corpusbuild import identifiers, language, licenses, pii, plugins, strict
 from corpusbuild.errors import ConfigError
 from corpusbuild.hashing import config_sha256, file_sha256
+from corpusbuild.kernels import Form
 from corpusbuild.model import Record
 from corpusbuild.quality import FilterParams
 from corpusbuild.sources import Source, sources_from_config
@@ -149,6 +150,8 @@ class Run(Record):
     """0 means as many as there are cores."""
     memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$(?!\n)")] | None = None
     """For all workers together; absent means 80 % of the machine's."""
+    kernels: Form = "compiled"
+    """``reference`` runs the plain form of every kernel, much slower, to the same bytes."""
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
     attempts: Annotated[int, Meta(ge=1, le=100)] = 4
     timeout: Annotated[float, Meta(gt=0)] = 30.0

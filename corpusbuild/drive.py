@@ -105,7 +105,7 @@ def open_workshop(
     def tell(*_: Any) -> None:
         beat()
 
-    return Workshop(store, options.executor or run.executor, workers, run.memory_bytes(), say, policy, tell)
+    return Workshop(store, options.executor or run.executor, workers, run.memory_bytes(), say, policy, tell, run.kernels)
 
 
 def _publishing(undo: Undo | None) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 
+from corpusbuild import kernels
 from corpusbuild.durable import TEMPORARY_PREFIX, disk, fsync_dir, fsync_file, write_atomic
 from corpusbuild.hashing import file_blake3
+from corpusbuild.kernels import PLAIN, Kernels
 from corpusbuild.model import File, Record
 from corpusbuild.stage import Out, Task
 
@@ -111,11 +113,11 @@ class TaskOut(Out):
         return self._files[final]
 
 
-def perform(work: tuple[Callable[[Any, Out], Any], Task, Path]) -> Any:
+def perform(work: tuple[Callable[[Any, Out], Any], Task, Path], form: Kernels = PLAIN) -> Any:
     """Run one task in its staging directory and give its value. What executors map."""
     fn, task, home = work
     out = TaskOut(Staging(home), task.name)
-    with disk(home):
+    with disk(home), kernels.using(form):
         value = fn(task, out)
         out.finish(value)
     return value

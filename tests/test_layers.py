@@ -11,7 +11,7 @@ LAYERS = [
         "pure",
         {
             "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "resume",
-            "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant", "workflow",
+            "kernels", "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant", "workflow",
         },
     ),
     (
@@ -19,7 +19,7 @@ LAYERS = [
         {
             "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
             "webarchive", "ledger",
-            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "plugins", "runner",
+            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "plugins", "runner", "machinecode",
         },
     ),
     (
@@ -35,7 +35,8 @@ ONLY_IN = {
     "tokenizers": ("tokenizer",),
     "stdnum": ("identifiers",),
     "pycld2": ("language",),
-    "fcntl": ("store", "ledger", "downloads", "commands.clean", "activity"),
+    "numba": ("kernels.jit",),
+    "fcntl": ("machinecode", "store", "ledger", "downloads", "commands.clean", "activity"),
     "sqlite3": (),
 }
 PURE_AVOIDS = {"os", "shutil", "subprocess", "socket", "tempfile", "time", "random", "asyncio"}

@@ -1,0 +1,26 @@
+"""The compiler of the kernels, the only module that knows it.
+
+A kernel states the types that it takes, so that importing its module compiles it, or loads what was compiled before; nothing compiles in the middle of
+a build, and a wrong type is an error rather than a second version.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+from corpusbuild import kernels
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+numba.config.CACHE_DIR = kernels.folder()  # type: ignore[attr-defined]  # made by its module at run time
+
+
+def kernel(signature: str) -> Callable[[F], F]:
+    """Compile a function for these argument types, once for this machine. It holds no lock while it runs and checks no index."""
+    return cast(Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy"))
+
+
+def inlined(function: F) -> F:
+    """A part of kernels, compiled into each that calls it."""
+    return cast(F, numba.njit(inline="always", error_model="numpy")(function))
