@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from corpusbuild import binfile
 from corpusbuild.errors import ConfigError
@@ -15,7 +16,7 @@ from corpusbuild.hashing import file_sha256, sums_line
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.stage import Job, Out, Stage, Task
 from corpusbuild.stages.shard import MANIFEST, MANIFEST_SHA256
-from corpusbuild.tokenizer import open_tokenizer
+from corpusbuild.tokenizer import open_tokenizer, text_bytes
 
 SPLITS = ("train", "val")
 MAX_FILE_TOKENS = 100_000_000
@@ -119,28 +120,46 @@ def encode_shard(task: Encode, out: Out) -> Any:
     params = task.params
     tokenizer = open_tokenizer(params.path, params.sha256)
     dtype = binfile.dtype_for(tokenizer.vocab_size)
-    lengths: dict[str, list[int]] = {split: [] for split in SPLITS}
-    names: dict[str, list[str]] = {split: [] for split in SPLITS}
-    tallies: dict[str, Tally] = {}
+    lengths: dict[str, list[NDArray[np.int64]]] = {split: [] for split in SPLITS}
+    names: dict[str, list[pa.Table]] = {split: [] for split in SPLITS}
+    counted: Counts = {}
     sinks = {split: out.scratch(f".{split}.ids").open("wb") for split in SPLITS}
     with sinks["train"], sinks["val"]:
         shard = pq.ParquetFile(task.path)
         for group in range(shard.num_row_groups):
-            rows = shard.read_row_group(group, columns=["id", "source_id", "split", "text"]).to_pylist()
-            for row, ids in zip(rows, tokenizer.encode([row["text"] for row in rows]), strict=True):
-                split = row["split"]
-                document = [ids] if params.doc_sep_id is None else [np.array([params.doc_sep_id]), ids]
+            rows = shard.read_row_group(group, columns=["id", "source_id", "split", "text"])
+            for split in SPLITS:
+                mine = rows.filter(pa.array(rows.column("split").to_numpy() == split))
+                texts = mine.column("text").cast(pa.large_string()).combine_chunks()
+                ids, offsets = tokenizer.encode(texts)
                 binfile.check_ids(ids, tokenizer.vocab_size)
-                sinks[split].write(np.concatenate(document).astype(dtype).tobytes())
-                lengths[split].append(sum(map(len, document)))
-                names[split].append(row["id"])
-                one = Tally(docs_in=1, kept=1, also={f"{split}_tokens": lengths[split][-1], f"{split}_bytes": len(row["text"].encode())})
-                tallies[row["source_id"]] = tallies.get(row["source_id"], Tally()).plus(one)
+                ids, sizes = ids.astype(dtype), np.diff(offsets)
+                if params.doc_sep_id is not None:
+                    ids, sizes = np.insert(ids, offsets[:-1], params.doc_sep_id), sizes + 1
+                sinks[split].write(ids.tobytes())
+                lengths[split].append(sizes)
+                names[split].append(mine.select(["id"]))
+                counted = add_counts([counted, _counted(split, mine.column("source_id"), sizes, np.diff(text_bytes(texts)[1]))])
     for split in SPLITS:
         with out.scratch(f".{split}.lengths.npy").open("wb") as f:
-            np.save(f, np.array(lengths[split], np.int64))
-        pq.write_table(pa.table({"id": pa.array(names[split], pa.string())}), out.scratch(f".{split}.names.parquet"))
-    return {name: {"docs_in": t.docs_in, "kept": t.kept, "also": t.also} for name, t in tallies.items()}
+            np.save(f, np.concatenate([np.empty(0, np.int64), *lengths[split]]))
+        held = pa.concat_tables([pa.table({"id": pa.array([], pa.string())}), *names[split]])
+        pq.write_table(held, out.scratch(f".{split}.names.parquet"))
+    return {name: {"docs_in": t.docs_in, "kept": t.kept, "also": t.also} for name, t in counted.items()}
+
+
+def _counted(split: str, sources: pa.ChunkedArray, tokens: NDArray[np.int64], sizes: NDArray[np.int64]) -> Counts:
+    """What documents of one split count for, by source."""
+    each = pa.table({"source": sources, "tokens": tokens, "bytes": sizes}).group_by("source")
+    rows = each.aggregate([("tokens", "count"), ("tokens", "sum"), ("bytes", "sum")]).to_pylist()
+    return {
+        r["source"]: Tally(
+            docs_in=r["tokens_count"],
+            kept=r["tokens_count"],
+            also={f"{split}_tokens": r["tokens_sum"], f"{split}_bytes": r["bytes_sum"]},
+        )
+        for r in rows
+    }
 
 
 def layout(shards: Iterable[tuple[str, Any]], max_file_tokens: int) -> Iterator[list[Piece]]:

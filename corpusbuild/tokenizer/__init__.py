@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from corpusbuild.errors import ConfigError, IntegrityError
@@ -16,13 +16,17 @@ BYTES_SHA256 = hashlib.sha256(b"").hexdigest()
 """What stands for the byte tokenizer's file, which does not exist."""
 
 Ids = NDArray[Any]
+"""Of an unsigned integer type."""
+Encoded = tuple[Ids, NDArray[np.int64]]
+"""The ids of all texts, one text after another, and n + 1 offsets: text ``i`` has ``ids[offsets[i]:offsets[i + 1]]``."""
 
 
 class Tokenizer(Protocol):
     vocab_size: int
+    """One more than the largest id."""
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, without a separator."""
+    def encode(self, texts: pa.Array) -> Encoded:
+        """The ids of each text of a ``large_string`` array without nulls, in its order and without separators."""
         ...
 
 
@@ -31,8 +35,18 @@ class Bytes:
 
     vocab_size = 256
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+    def encode(self, texts: pa.Array) -> Encoded:
+        return text_bytes(texts)
+
+
+def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The UTF-8 of a ``large_string`` array and where each text begins in it, without a copy."""
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, places, data = texts.buffers()
+    offsets = np.frombuffer(places, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    held = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return held[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 class HuggingFace:
@@ -55,8 +69,9 @@ class HuggingFace:
         vocab = self._library.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocab.values(), default=-1) + 1
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        return [np.array(e.ids, np.int64) for e in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
+    def encode(self, texts: pa.Array) -> Encoded:
+        found = [np.array(e.ids, np.uint32) for e in self._library.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)]
+        return np.concatenate([np.empty(0, np.uint32), *found]), np.cumsum([0, *map(len, found)], dtype=np.int64)
 
 
 @lru_cache(maxsize=2)
