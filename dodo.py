@@ -41,7 +41,7 @@ def task_build():
                 "doc": f"a step of {build.path}",
                 "actions": [(SESSION.realise, [build, step])],
                 "task_dep": [_task(name, below) for by in (*step.inputs.values(), step.follows) for below in by],
-                "uptodate": [(PROJECT.store.has, [step.stage.name, step.key])],
+                "uptodate": [(SESSION.is_built, [step])],
             }
         yield {
             "name": name,

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import msgspec
 
-from corpusbuild.errors import StageError
+from corpusbuild.errors import Cancelled, StageError
 from corpusbuild.executors import open_executor
 from corpusbuild.executors.base import Executor, Policy, Progress, Resources
 from corpusbuild.kernels import PLAIN, Form, Kernels
@@ -21,7 +22,7 @@ from corpusbuild.store import Store
 
 @dataclass
 class Workshop(AbstractContextManager["Workshop"]):
-    """Where steps are built in one run: the store and one pool of workers, opened when the first task needs it."""
+    """Where steps are built in one run, by several threads maybe: the store and one pool of workers, opened when the first task needs it."""
 
     store: Store
     executor: str
@@ -35,22 +36,36 @@ class Workshop(AbstractContextManager["Workshop"]):
     kernels: Form = "reference"
     _pool: Executor | None = field(default=None, init=False)
     _form: Kernels = field(default=PLAIN, init=False)
+    _closed: bool = field(default=False, init=False)
+    _opening: Lock = field(default_factory=Lock, init=False)
 
     def pool(self) -> Executor:
-        if self._pool is None:
-            self._pool = open_executor(self.executor, self.workers, self.memory)
-        return self._pool
+        with self._opening:
+            self.refuse_closed()
+            if self._pool is None:
+                self._pool = open_executor(self.executor, self.workers, self.memory)
+            return self._pool
 
     def form(self) -> Kernels:
         """The kernels that tasks run with, made ready when the first task needs them."""
-        if self._form.form != self.kernels:
-            self._form = make_ready(self.say)
-        return self._form
+        with self._opening:
+            if self._form.form != self.kernels:
+                self._form = make_ready(self.say)
+            return self._form
 
-    def __exit__(self, *_: object) -> None:
+    def refuse_closed(self) -> None:
+        """``Cancelled`` when the workshop is closed, which whoever waits asks for now and then."""
+        if self._closed:
+            raise Cancelled("the build was stopped")
+
+    def close(self) -> None:
+        """Kill what runs. Whoever is building here gets ``Cancelled``; nothing is built here any more."""
+        self._closed = True
         if self._pool is not None:
             self._pool.close()
-            self._pool = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def realise(step: Step, shop: Workshop) -> Contents:
@@ -58,7 +73,7 @@ def realise(step: Step, shop: Workshop) -> Contents:
     store, stage = shop.store, step.stage
     if store.has(stage.name, step.key):
         return store.contents(stage.name, step.key)
-    with store.lock(step.key, waiting=lambda who: shop.say(f"{step.label}: waiting for {who}, which is building it")) as staging:
+    with store.lock(step.key, waiting=_told_once(step.label, shop)) as staging:
         if store.has(stage.name, step.key):
             store.discard_staged(step.key, staging.home.name)
             return store.contents(stage.name, step.key)
@@ -75,6 +90,18 @@ def realise(step: Step, shop: Workshop) -> Contents:
         counts = stage.build(job)
         check_counts(step.label, counts, [store.contents(s.stage.name, s.key).counts for s in step.follows])
         return store.commit(staging, stage.name, step.key, stage.version, step.label, counts)
+
+
+def _told_once(label: str, shop: Workshop) -> Callable[[str], None]:
+    told: list[str] = []
+
+    def waiting(who: str) -> None:
+        shop.refuse_closed()
+        if not told:
+            told.append(who)
+            shop.say(f"{label}: waiting for {who}, which is building it")
+
+    return waiting
 
 
 def check_counts(label: str, counts: Counts, earlier: list[Counts]) -> None:

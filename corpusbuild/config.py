@@ -1,7 +1,6 @@
 """The configuration: one TOML file a corpus, checked whole at the door. What it refers to is resolved and digested here, so that planning is pure."""
 
 import hashlib
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -147,9 +146,9 @@ class Run(Record):
 
     executor: Annotated[str, Meta(pattern=r"^(serial|local(:[1-9]\d*)?)$(?!\n)")] = "local"
     workers: Annotated[int, Meta(ge=0, le=1024)] = 0
-    """0 means as many as there are cores."""
-    memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$(?!\n)")] | None = None
-    """For all workers together; absent means 80 % of the machine's."""
+    """0 means as many as there are cores, and memory for."""
+    memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$(?!\n)")] = "1.5 GB"
+    """For all processes together."""
     kernels: Form = "compiled"
     """``reference`` runs the plain form of every kernel, much slower, to the same bytes."""
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
@@ -173,8 +172,6 @@ class Run(Record):
     """Sent in the User-Agent, so that a server's owner can reach you."""
 
     def memory_bytes(self) -> int:
-        if self.memory is None:
-            return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         number, unit = re.fullmatch(r"([\d.]+) ?(MB|GB|TB)", self.memory).groups()  # type: ignore[union-attr]  # the pattern above
         return int(float(number) * {"MB": 10**6, "GB": 10**9, "TB": 10**12}[unit])
 

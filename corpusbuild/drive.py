@@ -1,11 +1,14 @@
 """Drive: the steps of one plan in their order, without doit. The command line of a build and the activities of a workflow come through here."""
 
 import os
+import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from corpusbuild import preflight, report
-from corpusbuild.build import Workshop, realise
+from corpusbuild.ahead import Ahead
+from corpusbuild.build import Workshop
 from corpusbuild.config import Run
 from corpusbuild.durable import disk
 from corpusbuild.errors import SourceError
@@ -21,6 +24,12 @@ from corpusbuild.undo import Undo
 
 STAGES = tuple(ORIGIN)
 """Every stage, in the order it runs."""
+
+DRIVER_BYTES = 200_000_000
+"""What the process that drives may hold, of ``run.memory``."""
+
+WORKER_BYTES = 500_000_000
+"""Less memory for a worker than this is spent on hauling; a core without it is better left alone."""
 
 UNTIL = {stage: stage for stage in STAGES} | {"dedup_exact": "exact_dedup", "dedup_near": "near_dedup", "pii": "scrub", "shard": "ledger"}
 """What a person may name as the last stage -> that stage. The shards are a corpus when the licence gate has passed them."""
@@ -45,9 +54,9 @@ def drive(
     wanted = [step for step in plan.steps if STAGES.index(step.stage.name) <= STAGES.index(until)]
     run = plan.loaded.corpus.run
 
-    def tell(step: Step) -> None:
+    def tell(step: Step, seconds: float) -> None:
         contents = store.contents(step.stage.name, step.key)
-        journal.built(step.label, contents)
+        journal.built(step.label, contents, seconds)
         say(report.step_line(step.label, contents))
         built(step)
 
@@ -55,25 +64,27 @@ def drive(
         preflight.check(plan, store)
     sources = [step for step in wanted if step.stage.name == "fetch" and not is_fetched(step, store)]
     if sources:
+        started = time.monotonic()
         with disk(store.root):
             outcomes = fetch_steps(sources, store, run, options, say, beat)
         for step in sources:
             if outcomes[step.source] is None:
-                tell(step)
+                tell(step, time.monotonic() - started)
         _raise_worst([error for error in outcomes.values() if error is not None], journal)
-    with open_workshop(run, store, options, say, beat) as shop:
-        for step in wanted:
-            if store.has(step.stage.name, step.key):
-                continue
-            if undo is not None:
-                undo.making(step.stage.name, step.key)
+    stale = [step for step in wanted if not store.has(step.stage.name, step.key)]
+
+    def making(step: Step) -> None:
+        if undo is not None:
+            undo.making(step.stage.name, step.key)
+
+    with closing(Ahead(open_workshop(run, store, options, say, beat), stale, making)) as ahead:
+        for step in stale:
             try:
-                with disk(store.root):
-                    realise(step, shop)
+                made = ahead.take(step)
             except Exception as error:
                 journal.failed(step.label, str(error), getattr(error, "exit_code", 1))
                 raise
-            tell(step)
+            tell(step, made.seconds)
     if wanted == list(plan.steps):
         if not is_published(plan, store):
             _publishing(undo)
@@ -99,13 +110,16 @@ def open_workshop(
     run: Run, store: Store, options: Options, say: Callable[[str], None], beat: Callable[[], None] = lambda: None
 ) -> Workshop:
     """Where steps are built, as a configuration's ``[run]`` and the options of a run say."""
-    workers = options.workers or run.workers or len(os.sched_getaffinity(0))
+    memory, cores = max(1, run.memory_bytes() - DRIVER_BYTES), len(os.sched_getaffinity(0))
+    workers = options.workers or run.workers or min(cores, max(1, memory // WORKER_BYTES))
+    if not (options.workers or run.workers) and workers < cores:
+        say(f"run.memory of {run.memory} is enough for {workers} of {cores} cores; raise it to use more")
     policy = Policy(attempts=run.part_attempts, timeout=run.part_timeout, heartbeat=run.heartbeat)
 
     def tell(*_: Any) -> None:
         beat()
 
-    return Workshop(store, options.executor or run.executor, workers, run.memory_bytes(), say, policy, tell, run.kernels)
+    return Workshop(store, options.executor or run.executor, workers, memory, say, policy, tell, run.kernels)
 
 
 def _publishing(undo: Undo | None) -> None:

@@ -23,7 +23,7 @@ class Journal:
     """The journal of one build in this run. Each event is one write, so a kill tears at most the last line."""
 
     def __init__(self, plan: Plan, store: Store, options: dict[str, Any]):
-        self._started = self._last = time.monotonic()
+        self._started = time.monotonic()
         folder = store.root / "runs" / plan.id
         with disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -32,21 +32,20 @@ class Journal:
         reused = [step.label for step in plan.steps if store.has(step.stage.name, step.key)]
         self._write("begin", build=plan.name, id=plan.id, at=_now(), pid=os.getpid(), options=options, to_build=stale, reused=reused)
 
-    def built(self, label: str, contents: Contents) -> None:
+    def built(self, label: str, contents: Contents, seconds: float) -> None:
+        """``seconds`` from the step's beginning to its end; others may have been under way meanwhile."""
         tally = total(list(contents.counts.values()))
-        now = time.monotonic()
         self._write(
             "step",
             label=label,
             key=contents.key,
-            seconds=round(now - self._last, 3),
+            seconds=round(seconds, 3),
             docs_in=tally.docs_in,
             kept=tally.kept,
             bytes=sum(f.size for f in contents.files),
             peak_worker_kb=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
             peak_driver_kb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         )
-        self._last = now
 
     def failed(self, label: str, message: str, code: int) -> None:
         self._write("failed", label=label, message=message, code=code)

@@ -7,6 +7,7 @@ not work (some network file systems) two owners build aside and the rename decid
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from corpusbuild.errors import IntegrityError
 from corpusbuild.hashing import file_blake3
 from corpusbuild.model import Contents, Counts, Key
 from corpusbuild.staging import CONTENTS, Staging, adopt, owner_is_alive, owner_token
+
+POLL_SECONDS = 0.05
 
 
 class Store:
@@ -72,7 +75,7 @@ class Store:
     def lock(self, key: Key, waiting: Callable[[str], None] | None = None) -> Iterator[Staging]:
         """Hold ``key`` against other processes and give its staging directory, with what dead owners had finished.
 
-        ``waiting`` is told once, by whom, when another process holds it.
+        While another process holds it ``waiting`` is told again and again by whom; what it raises ends the waiting.
         """
         home = self.root / "staging" / key
         with disk(home):
@@ -159,13 +162,14 @@ def _remove(directory: Path) -> int:
 
 
 def _flock(fd: int, waiting: Callable[[], None]) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        waiting()
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError:
-        return  # no locks on this file system: the rename decides
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            time.sleep(POLL_SECONDS)  # rather than wait in the kernel, where a thread hears of no cancel
+        except OSError:
+            return  # no locks on this file system: the rename decides
 
 
 def _holder(home: Path) -> str:

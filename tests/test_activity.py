@@ -15,7 +15,7 @@ import pytest
 from projects import ROOT, doit, jsonl, make_project, story, tree
 from suites.executor import gone, until
 
-from corpusbuild import activity, cli, drive
+from corpusbuild import activity, ahead, cli, drive
 from corpusbuild.__main__ import ALIASES, UNTIL, main
 from corpusbuild.activity import Progress
 from corpusbuild.errors import ConfigError, DiskError, StageError
@@ -277,12 +277,12 @@ def test_a_run_stops_after_a_stage(project, tmp_path, until, stages, capsys):
 def test_a_run_that_is_cancelled_or_fails_for_good_is_undone_as_doit_undoes(
     project, tmp_path, monkeypatch, capsys, moment, stages, error, code
 ):
-    def realise(step, shop, real=drive.realise):
+    def realise(step, shop, real=ahead.realise):
         if step.label == moment:
             raise error
         return real(step, shop)
 
-    monkeypatch.setattr(drive, "realise", realise)
+    monkeypatch.setattr(ahead, "realise", realise)
     handlers = [signal.getsignal(number) for number in cli.SIGNALS]
     cache = tmp_path / "cache"
     assert main(["run", "--config", str(project / "configs" / "tiny.toml"), "--cache-dir", str(cache)]) == code

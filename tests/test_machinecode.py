@@ -21,7 +21,9 @@ def home(tmp_path, monkeypatch):
 def test_it_is_made_once_and_said_once(home):
     said = []
     first, again = machinecode.make_ready(said.append), machinecode.make_ready(said.append)
-    assert first == again and first.form == "compiled" and len(said) == 1
+    assert first == again
+    assert first.form == "compiled"
+    assert len(said) == 1
 
 
 def test_what_older_sources_left_is_taken_away(home, monkeypatch):

@@ -22,8 +22,13 @@ class Steps(ZeroReporter):  # type: ignore[misc]  # doit has no types
                 waiting.extend(tasks[name].task_dep)
         for build in session.project.builds.values():
             mine = any(name == f"build:{build.name}" or name.startswith(f"build:{build.name}:") for name in needed)
-            if mine and build.problem is None and not session.is_published(build):
+            if mine and build.plan is not None and build.problem is None and not session.is_published(build):
                 session.begin(build)
+                session.stale |= {
+                    step.key: step
+                    for step in build.plan.steps
+                    if f"build:{build.name}:{step.label}" in needed and not session.project.store.has(step.stage.name, step.key)
+                }
         session.wanted[:] = [
             step
             for source, step in session.project.sources.items()

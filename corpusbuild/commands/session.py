@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,13 +11,14 @@ from functools import cached_property
 from doit.exceptions import TaskFailed
 
 from corpusbuild import preflight, report
-from corpusbuild.build import Workshop, realise
+from corpusbuild.ahead import Ahead
 from corpusbuild.config import Run
 from corpusbuild.drive import open_workshop
 from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
 from corpusbuild.fetching import fetch_steps, is_fetched
 from corpusbuild.journal import Journal
+from corpusbuild.model import Key
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import is_published, publish
 from corpusbuild.stage import Step
@@ -45,10 +47,12 @@ class Session:
     """Labels of the steps that this run built."""
     wanted: list[Step] = field(default_factory=list)
     """The stale fetch steps that the run needs, which are then fetched together."""
+    stale: dict[Key, Step] = field(default_factory=dict)
+    """The other steps that the run still has to build, in an order in which that can be done."""
     running: dict[str, "Running"] = field(default_factory=dict)
     """The builds that this run works on, by name."""
     _fetched: dict[str, SourceError | None] | None = None
-    _shop: Workshop | None = None
+    _ahead: Ahead | None = None
 
     @cached_property
     def project(self) -> Project:
@@ -84,6 +88,10 @@ class Session:
     def is_fetched(self, step: Step) -> bool:
         return is_fetched(step, self.project.store)
 
+    def is_built(self, step: Step) -> bool:
+        """Whether a step was in the store before this run, or this run has told of it; it may have been built ahead of its turn."""
+        return step.key not in self.stale and self.project.store.has(step.stage.name, step.key)
+
     def begin(self, build: Build) -> None:
         """Take up a build in this run: open its journal and the page that an undo would read."""
         assert build.plan is not None
@@ -96,12 +104,11 @@ class Session:
     def realise(self, build: Build, step: Step) -> TaskFailed | None:
         run = self.running[build.name]
         try:
-            run.undo.making(step.stage.name, step.key)
-            with disk(self.project.store.root):
-                contents = realise(step, self._workshop(build))
+            made = self._workshop(build).take(step)
         except CorpusError as error:
             return self._failed(error, run, step.label)
-        run.journal.built(step.label, contents)
+        self.stale.pop(step.key, None)
+        run.journal.built(step.label, made.contents, made.seconds)
         self._tell_built(step)
         return None
 
@@ -131,6 +138,7 @@ class Session:
 
     def finish(self, cancelled: bool = False) -> None:
         """End every build of this run: one that was cancelled, or failed for good, is undone from shard on; another is left as it is."""
+        self.close()
         for run in self.running.values():
             if cancelled or (DATA in run.codes and not run.held):
                 undone = run.undo.undo()
@@ -143,19 +151,29 @@ class Session:
         self.running.clear()
 
     def close(self) -> None:
-        if self._shop is not None:
-            self._shop.__exit__(None, None, None)
-            self._shop = None
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
-    def _workshop(self, build: Build) -> Workshop:
-        if self._shop is None:
+    def _workshop(self, build: Build) -> Ahead:
+        if self._ahead is None:
             assert build.plan is not None
-            self._shop = open_workshop(build.plan.loaded.corpus.run, self.project.store, self.options, self.say)
-        return self._shop
+            shop = open_workshop(build.plan.loaded.corpus.run, self.project.store, self.options, self.say)
+            self._ahead = Ahead(shop, list(self.stale.values()), self._making)
+        return self._ahead
+
+    def _making(self, step: Step) -> None:
+        """Say, before a step is begun, of which build it is."""
+        for name, run in self.running.items():
+            plan = self.project.builds[name].plan
+            if plan and any(s.key == step.key for s in plan.steps):
+                run.undo.making(step.stage.name, step.key)
 
     def _fetch_together(self, steps: list[Step]) -> dict[str, SourceError | None]:
         """Fetch sources in one event loop; source id -> why it failed, or None."""
+        started = time.monotonic()
         failures = fetch_steps(steps, self.project.store, self._run_settings(steps[0]), self.options, self.say)
+        seconds = time.monotonic() - started
         for step in steps:
             if failures[step.source] is None:
                 self._tell_built(step)
@@ -163,7 +181,7 @@ class Session:
                 for name, running in self.running.items():
                     plan = self.project.builds[name].plan
                     if plan and any(s.key == step.key for s in plan.steps):
-                        running.journal.built(step.label, contents)
+                        running.journal.built(step.label, contents, seconds)
         return failures
 
     def _run_settings(self, step: Step) -> Run:

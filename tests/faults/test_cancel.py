@@ -8,7 +8,7 @@ import signal
 import pytest
 from projects import doit, doit_here, make_project, stuck_in_shard, tree
 
-from corpusbuild.commands import session as session_module
+from corpusbuild import ahead
 from corpusbuild.errors import StageError
 from corpusbuild.publish import replace_link
 
@@ -83,8 +83,8 @@ def strike(monkeypatch, moment, error):
     if moment == "between links":
         monkeypatch.setattr("corpusbuild.publish.replace_link", link)
     else:
-        real = session_module.realise
-        monkeypatch.setattr(session_module, "realise", realise)
+        real = ahead.realise
+        monkeypatch.setattr(ahead, "realise", realise)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
