@@ -86,6 +86,7 @@ def realise(step: Step, shop: Workshop) -> Contents:
             scratch=staging.scratch,
             put=staging.put,
             memory=memory,
+            say=shop.say,
         )
         counts = stage.build(job)
         check_counts(step.label, counts, [store.contents(s.stage.name, s.key).counts for s in step.follows])

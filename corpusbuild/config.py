@@ -24,7 +24,9 @@ from corpusbuild.stages import earlier
 from corpusbuild.stages.decontaminate import Protected
 from corpusbuild.stages.scrub import Policy as PiiPolicy
 from corpusbuild.stages.shard import SHARD, Sharding
-from corpusbuild.tokenizer import BYTES_SHA256, separator_beside
+from corpusbuild.tokenizer import Spec, kind_of, separator_beside
+from corpusbuild.tokenizer.huggingface import TRAINED_END_OF_TEXT
+from corpusbuild.tokenizer.ranks import END_OF_TEXT, KNOWN, special_tokens_of
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$(?!\n)", max_length=100)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
@@ -122,12 +124,41 @@ class Pii(Record):
             raise ValueError(f"kinds names {', '.join(repeated)} twice")
 
 
+class TrainConfig(Record):
+    """A byte-level BPE, trained on the corpus's own train split."""
+
+    vocab_size: Annotated[int, Meta(ge=258, le=2**31 - 1)]
+    """Entries in all: the 256 bytes, the end of a text, and merges."""
+    sample: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$(?!\n)")] = "100 MB"
+    """About how much text it is trained on: every document where there is less, else documents drawn by their digest."""
+
+
 class TokenizerConfig(Record):
     id: Name
     path: Text | None = None
-    """A Hugging Face tokenizer.json; absent means bytes."""
+    """A tokenizer.json, a rank file of tiktoken or a SentencePiece model; absent means bytes, or a trained one."""
+    sha256: Sha256 | None = None
+    """Of the file; a build with another is refused."""
+    kind: Literal["huggingface", "tiktoken", "sentencepiece"] | None = None
+    """Of the file; absent means what stands in it."""
+    pattern: Text | None = None
+    """tiktoken: gpt2, r50k_base, p50k_base, cl100k_base, o200k_base, or the regular expression that cuts words."""
+    special_tokens: dict[Text, Annotated[int, Meta(ge=0, lt=2**31 - 1)]] | None = None
+    """tiktoken: control tokens and their ids; absent means those of the named pattern."""
+    train: TrainConfig | None = None
     doc_sep_id: Annotated[int, Meta(ge=0)] | None = None
     max_file_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 100_000_000
+    on_special: Literal["text", "refuse"] = "text"
+    """What becomes of a document in which a control token is written: it is text like other text, or the document is left out of the tokens."""
+    max_unknown: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    """The share of a source's ids that may stand for what the vocabulary lacks; with more, the build stops."""
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.train is not None:
+            raise ValueError("path and train exclude each other: a tokenizer is given or trained")
+        for key, value in (("sha256", self.sha256), ("kind", self.kind)):
+            if value is not None and self.path is None:
+                raise ValueError(f"{key} belongs to a file: name it with path")
 
 
 class Stages(Record):
@@ -172,8 +203,7 @@ class Run(Record):
     """Sent in the User-Agent, so that a server's owner can reach you."""
 
     def memory_bytes(self) -> int:
-        number, unit = re.fullmatch(r"([\d.]+) ?(MB|GB|TB)", self.memory).groups()  # type: ignore[union-attr]  # the pattern above
-        return int(float(number) * {"MB": 10**6, "GB": 10**9, "TB": 10**12}[unit])
+        return bytes_of(self.memory)
 
 
 class Corpus(Record):
@@ -208,8 +238,8 @@ class Loaded:
     """One a source: the corpus's filters with the source's own over them."""
     protected: tuple[Protected, ...]
     against: tuple[earlier.Params, ...]
-    tokenizer_path: str | None
-    tokenizer_sha256: str
+    tokenizer: Spec
+    """With no path where it is bytes, or is trained."""
     doc_sep_id: int | None
     plugins: dict[str, str]
     """``package.module:function`` -> digest of its source."""
@@ -286,7 +316,7 @@ def load_decoded(
     problems += more
     validators, more = _validators(corpus)
     problems += more
-    tokenizer, more = _file(folder, corpus.tokenizer.path, "tokenizer.path")
+    tokenizer, separator, more = _tokenizer(corpus.tokenizer, folder)
     problems += more
     if problems:
         raise ConfigError(*(f"{path}: {problem}" for problem in problems))
@@ -301,13 +331,8 @@ def load_decoded(
         filters=tuple(filters),
         protected=protected,
         against=against,
-        tokenizer_path=str(tokenizer) if tokenizer else None,
-        tokenizer_sha256=file_sha256(tokenizer) if tokenizer else BYTES_SHA256,
-        doc_sep_id=corpus.tokenizer.doc_sep_id
-        if corpus.tokenizer.doc_sep_id is not None
-        else separator_beside(tokenizer)
-        if tokenizer
-        else None,
+        tokenizer=tokenizer,
+        doc_sep_id=separator,
         plugins=found,
         lid=lid,
         pii_validators=validators,
@@ -317,6 +342,15 @@ def load_decoded(
         revoked={**revoked, **_revocations(folder / "policy" / "revocations.toml")},
         limit=limit,
     )
+
+
+def bytes_of(amount: str) -> int:
+    """
+    >>> bytes_of("1.5 GB")
+    1500000000
+    """
+    number, unit = re.fullmatch(r"([\d.]+) ?(MB|GB|TB)", amount).groups()  # type: ignore[union-attr]  # the patterns of the keys
+    return int(float(number) * {"MB": 10**6, "GB": 10**9, "TB": 10**12}[unit])
 
 
 def resolve(url: str, folder: Path) -> str:
@@ -468,6 +502,32 @@ def _validators(corpus: Corpus) -> tuple[str | None, list[str]]:
         return identifiers.version(), []
     except ImportError:
         return None, [f"pii.kinds: {', '.join(further)} need python-stdnum: pip install 'corpusbuild[pii]'"]
+
+
+def _tokenizer(config: TokenizerConfig, folder: Path) -> tuple[Spec, int | None, list[str]]:
+    """The tokenizer, the id that goes before each document, and what is wrong."""
+    path, problems = _file(folder, config.path, "tokenizer.path")
+    if path is None:
+        return Spec(), TRAINED_END_OF_TEXT if config.train and config.doc_sep_id is None else config.doc_sep_id, problems
+    data = path.read_bytes()
+    digest, kind = hashlib.sha256(data).hexdigest(), config.kind or kind_of(data)
+    if config.sha256 not in (None, digest):
+        problems.append(f"tokenizer.sha256: {path} has {digest}; if this is the file that is wanted, write that")
+    if kind is None:
+        problems.append(f"tokenizer.path: {path} is not a tokenizer.json, a rank file of tiktoken or a SentencePiece model")
+    if kind == "tiktoken" and config.pattern is None:
+        problems.append(f"tokenizer.pattern: a rank file holds none; name {', '.join(KNOWN)} or write the regular expression")
+    if kind != "tiktoken" and (config.pattern or config.special_tokens):
+        problems.append("tokenizer.pattern and tokenizer.special_tokens belong to rank files of tiktoken, which do not hold them")
+    special = special_tokens_of(config.pattern, config.special_tokens or {}) if kind == "tiktoken" else {}
+    beside = separator_beside(path)
+    separator = next((id for id in (config.doc_sep_id, beside, special.get(END_OF_TEXT)) if id is not None), None)
+    tokens = tuple(sorted(special.items()))
+    return (
+        Spec(kind=kind or "huggingface", sha256=digest, pattern=config.pattern, special_tokens=tokens, path=str(path)),
+        separator,
+        problems,
+    )
 
 
 def _file(folder: Path, name: str | None, key: str) -> tuple[Path | None, list[str]]:

@@ -8,11 +8,25 @@ from typing import Any
 import msgspec
 
 from corpusbuild import minhash, pii, sources
-from corpusbuild.config import Loaded
+from corpusbuild.config import Loaded, bytes_of
 from corpusbuild.hashing import build_id, key_digest
 from corpusbuild.model import Key
 from corpusbuild.stage import Stage, Step
-from corpusbuild.stages import decontaminate, earlier, exact_dedup, fetch, filter, ledger, near_dedup, rails, scrub, shard, sign, tokenize
+from corpusbuild.stages import (
+    decontaminate,
+    earlier,
+    exact_dedup,
+    fetch,
+    filter,
+    ledger,
+    near_dedup,
+    rails,
+    scrub,
+    shard,
+    sign,
+    tokenize,
+    train_tokenizer,
+)
 
 ORIGIN = {
     "fetch": "sources",
@@ -26,6 +40,7 @@ ORIGIN = {
     "rails": "dedup",
     "shard": "shard",
     "ledger": "policy",
+    "train_tokenizer": "tokenizer.train",
     "tokenize": "tokenizer",
 }
 """Where in a configuration a stage's parameters come from, for a person who is told that one changed."""
@@ -157,7 +172,11 @@ def plan(loaded: Loaded) -> Plan:
     shards = step(shard.STAGE, _shard_params(loaded), every, follows=tuple(last))
     gate = step(ledger.STAGE, _ledger_params(loaded), {**every, "raw": tuple(raw), "shard": (shards,)}, follows=(shards,))
     if on.tokenize:
-        step(tokenize.STAGE, _tokenize_params(loaded), {"corpus": (gate,)}, follows=(gate,))
+        trained: tuple[Step, ...] = ()
+        if (train := corpus.tokenizer.train) is not None:
+            params_train = train_tokenizer.Params(vocab_size=train.vocab_size, sample_bytes=bytes_of(train.sample))
+            trained = (step(train_tokenizer.STAGE, params_train, {"corpus": (gate,)}),)
+        step(tokenize.STAGE, _tokenize_params(loaded), {"corpus": (gate,), "tokenizer": trained}, follows=(gate,))
     return Plan(loaded.name, build_id(corpus.dataset, corpus.version, loaded.sha256), loaded, tuple(steps))
 
 
@@ -278,8 +297,9 @@ def _tokenize_params(loaded: Loaded) -> tokenize.Params:
         dataset=corpus.dataset,
         version=corpus.version,
         id=corpus.tokenizer.id,
-        path=loaded.tokenizer_path,
-        sha256=loaded.tokenizer_sha256,
+        tokenizer=loaded.tokenizer,
         doc_sep_id=loaded.doc_sep_id,
         max_file_tokens=corpus.tokenizer.max_file_tokens,
+        on_special=corpus.tokenizer.on_special,
+        max_unknown=corpus.tokenizer.max_unknown,
     )

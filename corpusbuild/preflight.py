@@ -36,7 +36,8 @@ def needed(plan: Plan, store: Store) -> dict[str, int]:
     whole = sum(text.values())
     unfetched = [step.params for step in plan.steps if step.stage.name == "fetch" and step.label in missing]
     unfiltered = sum(n for source, n in text.items() if f"filter:{source}" in missing)
-    tokens = TOKEN_BYTES["bytes" if plan.loaded.tokenizer_path is None else "learned"] * whole
+    learned = plan.loaded.tokenizer.path is not None or plan.loaded.corpus.tokenizer.train is not None
+    tokens = TOKEN_BYTES["learned" if learned else "bytes"] * whole
     wants = {
         "downloads": sum(map(_size, unfetched)),  # local files are copied, so that what is split is what was verified
         "raw parts": sum(text[source.id] for source in unfetched) * PER_TEXT_BYTE["raw parts"],

@@ -211,7 +211,7 @@ def changes(old: Any, new: Any, name: str) -> list[tuple[str, Any, Any]]:
     return [] if old == new else [(name, old, new)]
 
 
-_INNER = ("limits", "sign", "sharding", "params")  # how parameters are grouped inside, which no configuration shows
+_INNER = ("limits", "sign", "sharding", "params", "tokenizer")  # how parameters are grouped inside, which no configuration shows
 
 
 def _join(name: str, field: str) -> str:

@@ -66,6 +66,8 @@ class Job:
     put: Callable[[str, bytes], None]
     """Write a small file of the entry under its final name: ``put("_MANIFEST.json", data)``."""
     memory: int
+    say: Callable[[str], None] = lambda line: None
+    """Tell whoever waits for the build. It decides nothing."""
 
 
 @dataclass(frozen=True)

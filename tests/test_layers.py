@@ -24,7 +24,7 @@ LAYERS = [
     ),
     (
         "stages",
-        {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "earlier", "sign", "exact_dedup", "near_dedup", "rails", "shard", "ledger", "tokenize")},
+        {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "earlier", "sign", "exact_dedup", "near_dedup", "rails", "shard", "ledger", "train_tokenizer", "tokenize")},
     ),
     ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "ahead", "publish", "project", "report", "lock", "corpus", "explain", "likeness", "verify", "undo", "preflight", "journal", "reach", "fetching", "drive", "statement", "activity"}),
     ("commands", {"commands", "cli", "__main__"}),
@@ -33,6 +33,9 @@ ONLY_IN = {
     "doit": ("commands", "dodo"),
     "aiohttp": ("http",),
     "tokenizers": ("tokenizer",),
+    "tiktoken": ("tokenizer",),
+    "sentencepiece": ("tokenizer",),
+    "fastokens": ("tokenizer",),
     "stdnum": ("identifiers",),
     "pycld2": ("language",),
     "numba": ("kernels.jit",),

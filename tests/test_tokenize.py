@@ -17,7 +17,7 @@ from corpusbuild.model import Contents, File, Key, Tally
 from corpusbuild.stage import Input
 from corpusbuild.stages import tokenize
 from corpusbuild.stages.shard import MANIFEST
-from corpusbuild.tokenizer import BYTES_SHA256, separator_beside
+from corpusbuild.tokenizer import Spec, separator_beside
 
 DOCUMENT = st.tuples(st.text(max_size=8), st.sampled_from(["train", "val"]))
 
@@ -36,7 +36,7 @@ def run(folder, shards, **params):
         files.append(File(path=name, size=1, blake3=""))
     (corpus / MANIFEST).write_text("{}")
     contents = Contents(key=Key("0"), stage="ledger", version=1, label="ledger", files=tuple(files), counts={"s": Tally(docs_in=n, kept=n)})
-    made = tokenize.Params(dataset="d", version="v", id="t", **{"sha256": BYTES_SHA256, **params})
+    made = tokenize.Params(dataset="d", version="v", id="t", **{"tokenizer": Spec(), **params})
     entry = serial_job.run(tokenize.STAGE, made, {"corpus": [Input(corpus, "", contents)]}, folder)
     return entry.path, entry.contents.counts
 
@@ -130,7 +130,7 @@ def test_a_hugging_face_tokenizer_gives_the_librarys_ids_and_special_tokens_stay
     path, library = tokenizer
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     texts = ["the cat sat", "the <|endoftext|> dog", "Ünï😀"]
-    out, _ = run(tmp_path, [[(t, "train") for t in texts]], path=str(path), sha256=digest, doc_sep_id=0)
+    out, _ = run(tmp_path, [[(t, "train") for t in texts]], tokenizer=Spec(kind="huggingface", path=str(path), sha256=digest), doc_sep_id=0)
     ids = dict(whole(out))["train-00000.bin"]
     assert ids.count(0) == 3, "only the separators are control ids"
     pieces = [list(p) for p in _split(ids, 0)]
@@ -164,7 +164,7 @@ def gpt2(tmp_path_factory):
 
 def test_the_worked_example_of_gpt2(tmp_path, gpt2):
     digest = hashlib.sha256(gpt2.read_bytes()).hexdigest()
-    out, _ = run(tmp_path, [[("Hello world", "train"), ("Hi", "train")]], path=str(gpt2), sha256=digest, doc_sep_id=50256)
+    out, _ = run(tmp_path, [[("Hello world", "train"), ("Hi", "train")]], tokenizer=Spec(kind="huggingface", path=str(gpt2), sha256=digest), doc_sep_id=50256)
     assert dict(whole(out))["train-00000.bin"] == [50256, 15496, 995, 50256, 17250]
     assert (out / "train-00000.bin").stat().st_size == 1024 + 5 * 2
 
@@ -195,7 +195,7 @@ def test_a_tokenizer_file_that_is_none_is_refused_by_name(tmp_path, harm):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(harm)
     with pytest.raises(ConfigError, match=r"tokenizer\.path: .*tokenizer\.json is not a tokenizer"):
-        run(tmp_path, [[("a", "train")]], path=str(path), sha256=hashlib.sha256(harm).hexdigest())
+        run(tmp_path, [[("a", "train")]], tokenizer=Spec(kind="huggingface", path=str(path), sha256=hashlib.sha256(harm).hexdigest()))
 
 
 def test_numpy_reads_wide_ids(tmp_path):

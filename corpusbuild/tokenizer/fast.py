@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from corpusbuild.tokenizer import Encoded, Ids, Spec, Tokenizer, joined, slices, text_bytes
 
-COMPARED_BYTES = 65_536
-"""About so much text of every table is encoded twice."""
+COMPARED_BYTES = 16_384
+COMPARED_SHARE = 1 / 1024
+"""So much text of every table is encoded twice, or this share of it where that is more: it costs some hundredths of the time."""
 
 HOSTILE = (
     "",
@@ -102,7 +104,7 @@ def _library(plain: Tokenizer, spec: Spec) -> Any:
     return None
 
 
-def compare(plain: Tokenizer, texts: pa.Array, ids: Ids, offsets: Any) -> None:
+def compare(plain: Tokenizer, texts: pa.Array, ids: Ids, offsets: NDArray[np.int64]) -> None:
     """Encode some of the texts again, through the library that decides. ``Differs`` names the first that has other ids."""
     chosen = to_compare(texts, offsets)
     expected, places = plain.encode(texts.take(pa.array(chosen)))
@@ -111,18 +113,17 @@ def compare(plain: Tokenizer, texts: pa.Array, ids: Ids, offsets: Any) -> None:
             raise Differs(int(i))
 
 
-def to_compare(texts: pa.Array, offsets: Any, budget: int = COMPARED_BYTES) -> list[int]:
+def to_compare(texts: pa.Array, offsets: NDArray[np.int64], least: int = COMPARED_BYTES) -> list[int]:
     """Which texts are encoded twice: by turns one of those spread evenly and one of the least usual, which have the most ids for their bytes.
 
-    At most ``budget`` bytes of text, a longer text not at all.
+    As many as fit in ``least`` bytes or the share of the table, a text longer than that not at all.
     """
     sizes = np.diff(text_bytes(texts)[1])
+    budget = max(least, int(sizes.sum() * COMPARED_SHARE))
     short = np.flatnonzero((sizes > 0) & (sizes <= budget))
     if not len(short):
         return []
     even = short[np.unique(np.linspace(0, len(short) - 1, min(len(short), 64)).astype(np.int64))]
-    ids = np.diff(offsets)[short] / sizes[short]
-    odd = short[np.argsort(-ids, kind="stable")[: len(even)]]
-    turns = list(dict.fromkeys(np.stack([even, odd], axis=1).ravel().tolist()))
-    fits = np.cumsum(sizes[turns]) <= budget
-    return sorted(i for i, fit in zip(turns, fits, strict=True) if fit)
+    odd = short[np.argsort(-np.diff(offsets)[short] / sizes[short], kind="stable")[: len(even)]]
+    turns = np.array(list(dict.fromkeys(np.stack([even, odd], axis=1).ravel().tolist())))
+    return sorted(turns[np.cumsum(sizes[turns]) <= budget].tolist())

@@ -12,7 +12,8 @@ from corpusbuild.errors import ConfigError
 from corpusbuild.tokenizer import Encoded, Ids, each, joined, slices
 
 END_OF_TEXT = "<|endoftext|>"
-"""The control token of a tokenizer that was trained here. Its id is 0."""
+TRAINED_END_OF_TEXT = 0
+"""The control token of a tokenizer that was trained here, and its id."""
 
 SLICE_BYTES = 1_000_000  # the library keeps some hundred bytes for an id until the ids are taken out
 
@@ -102,11 +103,17 @@ def _is_byte_level(model: dict[str, Any]) -> bool:
     return (
         model["model"].get("type") == "BPE"
         and model.get("normalizer") is None
-        and any(part["type"] == "ByteLevel" for part in before)
+        and _covers_bytes(model)
         and not any(part.get("add_prefix_space") or part["type"] in _DROPS_SPACE or part.get("behavior") == "Removed" for part in before)
         and [part["type"] for part in after] == ["ByteLevel"]
         and not any(token.get("lstrip") or token.get("rstrip") for token in model.get("added_tokens") or ())
-        and all(character in model["model"]["vocab"] for character in _library().pre_tokenizers.ByteLevel.alphabet())
+    )
+
+
+def _covers_bytes(model: dict[str, Any]) -> bool:
+    """Whether text is cut to bytes, each of which is in the vocabulary."""
+    return any(part["type"] == "ByteLevel" for part in _parts(model.get("pre_tokenizer"))) and all(
+        character in model["model"]["vocab"] for character in _library().pre_tokenizers.ByteLevel.alphabet()
     )
 
 
@@ -133,5 +140,5 @@ def _losses(model: dict[str, Any]) -> Iterator[str]:
     inner = model["model"]
     if inner.get("unk_token") is not None or inner.get("unk_id") is not None:
         yield "unknown tokens"
-    elif inner.get("type") == "BPE" and not inner.get("byte_fallback") and not _is_byte_level(model):
+    elif inner.get("type") == "BPE" and not inner.get("byte_fallback") and not _covers_bytes(model):
         yield "characters that the vocabulary lacks are left out"
