@@ -123,7 +123,8 @@ def to_compare(texts: pa.Array, offsets: NDArray[np.int64], least: int = COMPARE
     short = np.flatnonzero((sizes > 0) & (sizes <= budget))
     if not len(short):
         return []
-    even = short[np.unique(np.linspace(0, len(short) - 1, min(len(short), 64)).astype(np.int64))]
-    odd = short[np.argsort(-np.diff(offsets)[short] / sizes[short], kind="stable")[: len(even)]]
+    k = min(len(short), max(1, int(budget / 2 / sizes[short].mean())))
+    even = short[np.linspace(0, len(short) - 1, k).astype(np.int64)]
+    odd = short[np.argsort(-np.diff(offsets)[short] / sizes[short], kind="stable")[:k]]
     turns = np.array(list(dict.fromkeys(np.stack([even, odd], axis=1).ravel().tolist())))
     return sorted(turns[np.cumsum(sizes[turns]) <= budget].tolist())
