@@ -42,8 +42,12 @@ def run(
     source: str = "",
     memory: int = 1 << 30,
     backwards: bool = False,
+    said: list[str] | None = None,
 ) -> Input:
-    """Build ``stage`` in ``home`` and give the entry it makes. ``backwards`` runs the tasks of each map in the reverse order."""
+    """Build ``stage`` in ``home`` and give the entry it makes. ``backwards`` runs the tasks of each map in the reverse order.
+
+    ``said`` takes what the build tells whoever waits for it.
+    """
     for folder in ("out", "scratch"):
         (home / folder).mkdir(parents=True)
 
@@ -71,6 +75,7 @@ def run(
         scratch=home / "scratch",
         put=lambda name, data: (home / "out" / name).write_bytes(data) and None,
         memory=memory,
+        say=(said if said is not None else []).append,
     )
     counts = stage.build(job)
     assert all(tally.adds_up() for tally in counts.values())

@@ -184,6 +184,63 @@ def test_files_that_are_missing_are_named(tmp_path):
     assert [line.split(":")[0] for line in told] == ["decontam.protected[0]", "filters.ppl.model", "tokenizer.path"]
 
 
+TOKENIZERS = [
+    (
+        'path = "t.json"\nsha256 = "' + "0" * 64 + '"',
+        r"tokenizer\.sha256: .*t\.json has [0-9a-f]{64}; if this is the file that is wanted, write that",
+    ),
+    (
+        'path = "t.tiktoken"',
+        r"tokenizer\.pattern: a rank file holds none; name gpt2, r50k_base, p50k_base, cl100k_base, o200k_base or write",
+    ),
+    ('path = "t.json"\npattern = "gpt2"', "tokenizer.pattern and tokenizer.special_tokens belong to rank files"),
+    ('path = "stories.jsonl"\nkind = "huggingface"', None),
+    (
+        'path = "notes.txt.gz"',
+        r"tokenizer\.path: .*notes\.txt\.gz is not a tokenizer\.json, a rank file of tiktoken or a SentencePiece model",
+    ),
+    ('path = "t.json"\ntrain = { vocab_size = 300 }', "tokenizer: path and train exclude each other"),
+    ('sha256 = "' + "0" * 64 + '"', "tokenizer: sha256 belongs to a file: name it with path"),
+    ("train = { vocab_size = 257 }", r"tokenizer\.train\.vocab_size: expected int >= 258"),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), TOKENIZERS)
+def test_what_is_wrong_with_a_tokenizer_is_told_by_its_key(tmp_path, lines, told):
+    path = make_project(tmp_path, extra=f'[shard]\nshard_rows = 5\n[tokenizer]\nid = "t"\n{lines}')
+    (tmp_path / "configs" / "t.json").write_text("{}")
+    (tmp_path / "configs" / "t.tiktoken").write_bytes(b"IQ== 0\n")
+    if told is None:
+        assert load(path).tokenizer.kind == "huggingface"
+    else:
+        [line] = problems(path)
+        assert re.match(told, line), line
+
+
+def test_the_separator_is_the_end_of_text_that_belongs_to_the_tokenizer(tmp_path):
+    extra = '[shard]\nshard_rows = 5\n[tokenizer]\nid = "t"\n'
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "t.tiktoken").write_bytes(b"IQ== 0\n")
+    for lines, separator in (
+        ("train = { vocab_size = 300 }", 0),
+        ("train = { vocab_size = 300 }\ndoc_sep_id = 7", 7),
+        ('path = "t.tiktoken"\npattern = "cl100k_base"', 100257),
+        ('path = "t.tiktoken"\npattern = "cl100k_base"\nspecial_tokens = { "<|endoftext|>" = 9 }', 9),
+        ('path = "t.tiktoken"\npattern = "\\\\S+"', None),
+    ):
+        assert load(make_project(tmp_path, extra=extra + lines)).doc_sep_id == separator
+
+
+def test_a_tokenizer_is_its_bytes_not_its_place(tmp_path):
+    extra = '[shard]\nshard_rows = 5\n[tokenizer]\nid = "t"\npath = "{}.tiktoken"\npattern = "gpt2"'
+    (tmp_path / "configs").mkdir()
+    keys = []
+    for name, data in (("a", b"IQ== 0\n"), ("b", b"IQ== 0\n"), ("c", b"Ig== 0\n")):
+        (tmp_path / "configs" / f"{name}.tiktoken").write_bytes(data)
+        keys.append(plan(load(make_project(tmp_path, extra=extra.format(name)))).tokens.key)
+    assert keys[0] == keys[1] != keys[2]
+
+
 def test_a_source_overrides_filters_for_itself_only(tmp_path):
     path = make_project(tmp_path, extra="[filters]\nmin_chars = 7\ngopher = { min_words = 9 }")
     path.write_text(
@@ -269,6 +326,9 @@ CHANGES = [
     ("shard.shard_rows=21", {"shard"}),
     ("shard.val_permille=6", {"shard"}),
     ("tokenizer.max_file_tokens=1000", {"tokenize"}),
+    ("tokenizer.on_special=refuse", {"tokenize"}),
+    ("tokenizer.max_unknown=0.5", {"tokenize"}),
+    ("tokenizer.train={ vocab_size = 300 }", {"tokenize", "train_tokenizer"}),
     ("use=eval", {"ledger"}),
     ("run.workers=3", set()),
     ("run.executor=serial", set()),
@@ -285,7 +345,7 @@ def test_a_changed_value_changes_its_own_stage_and_those_below_and_nothing_else(
     path = make_project(tmp_path, extra='[decontam]\nprotected = ["eval.txt"]')
     before, after = plan(load(path)), plan(load(path, (change,)))
     old = {s.label: s.key for s in before.steps}
-    changed = {s.label for s in after.steps if s.key != old[s.label]}
+    changed = {s.label for s in after.steps if s.key != old.get(s.label)}
     expected = {s.label for s in after.steps if s.stage.name in own}
     for step in after.steps:  # steps come after what they take
         if any(below.label in expected for by in step.inputs.values() for below in by):

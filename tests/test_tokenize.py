@@ -8,21 +8,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import serial_job
+import tokenizer_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusbuild import kernels
 from corpusbuild.binfile import read
-from corpusbuild.errors import ConfigError
+from corpusbuild.errors import ConfigError, StageError
 from corpusbuild.model import Contents, File, Key, Tally
 from corpusbuild.stage import Input
 from corpusbuild.stages import tokenize
 from corpusbuild.stages.shard import MANIFEST
-from corpusbuild.tokenizer import Spec, separator_beside
+from corpusbuild.tokenizer import Bytes, Spec, open_quickest, separator_beside
+from corpusbuild.tokenizer.fast import Differs, Fast
 
 DOCUMENT = st.tuples(st.text(max_size=8), st.sampled_from(["train", "val"]))
 
 
-def run(folder, shards, **params):
+def run(folder, shards, said=None, **params):
     """The stage over shards of (text, split) documents; gives its directory and its counts."""
     corpus = folder / "corpus"
     corpus.mkdir(parents=True)
@@ -37,7 +40,7 @@ def run(folder, shards, **params):
     (corpus / MANIFEST).write_text("{}")
     contents = Contents(key=Key("0"), stage="ledger", version=1, label="ledger", files=tuple(files), counts={"s": Tally(docs_in=n, kept=n)})
     made = tokenize.Params(dataset="d", version="v", id="t", **{"tokenizer": Spec(), **params})
-    entry = serial_job.run(tokenize.STAGE, made, {"corpus": [Input(corpus, "", contents)]}, folder)
+    entry = serial_job.run(tokenize.STAGE, made, {"corpus": [Input(corpus, "", contents)]}, folder, said=said)
     return entry.path, entry.contents.counts
 
 
@@ -164,7 +167,12 @@ def gpt2(tmp_path_factory):
 
 def test_the_worked_example_of_gpt2(tmp_path, gpt2):
     digest = hashlib.sha256(gpt2.read_bytes()).hexdigest()
-    out, _ = run(tmp_path, [[("Hello world", "train"), ("Hi", "train")]], tokenizer=Spec(kind="huggingface", path=str(gpt2), sha256=digest), doc_sep_id=50256)
+    out, _ = run(
+        tmp_path,
+        [[("Hello world", "train"), ("Hi", "train")]],
+        tokenizer=Spec(kind="huggingface", path=str(gpt2), sha256=digest),
+        doc_sep_id=50256,
+    )
     assert dict(whole(out))["train-00000.bin"] == [50256, 15496, 995, 50256, 17250]
     assert (out / "train-00000.bin").stat().st_size == 1024 + 5 * 2
 
@@ -200,3 +208,89 @@ def test_a_tokenizer_file_that_is_none_is_refused_by_name(tmp_path, harm):
 
 def test_numpy_reads_wide_ids(tmp_path):
     assert np.dtype("<u4") == tokenize.binfile.dtype_for(65537)
+
+
+def test_bytes_per_token_are_told_by_source_and_split(tmp_path):
+    out, _ = run(tmp_path, [[("Hi", "train"), ("ok", "val"), ("", "val")]], doc_sep_id=1)
+    manifest = json.loads((out / MANIFEST).read_text())
+    assert manifest["bytes_per_token"] == {"s": {"train": 1.0, "val": 1.0}}
+    assert manifest["decoded"] == {"documents": 3, "equal": 3, "losses": []}
+
+
+def test_documents_with_a_control_token_are_left_out_where_they_are_refused(tmp_path, tokenizer):
+    path, _ = tokenizer
+    spec = tokenizer_files.spec(path, "huggingface")
+    texts = [("the cat", "train"), ("the <|endoftext|> dog", "train"), ("<|endoftext|>", "val")]
+    out, counts = run(tmp_path, [texts[:2], texts[2:]], tokenizer=spec, doc_sep_id=0, on_special="refuse")
+    assert pq.read_table(out / "index.parquet").column("id").to_pylist() == ["s:0"]
+    assert pq.read_table(out / "refused.parquet").to_pylist() == [{"id": "s:1", "source": "s"}, {"id": "s:2", "source": "s"}]
+    assert (counts["s"].docs_in, counts["s"].kept, counts["s"].dropped) == (3, 1, {"special_token": 2})
+
+
+def test_too_many_unknowns_stop_the_build_and_fewer_are_counted(tmp_path):
+    spec, library = tokenizer_files.words(tmp_path)
+    shards = [[("the cat sat", "train"), ("the dog sat", "val")]]
+    with pytest.raises(
+        StageError, match=r"s: 1 of 6 ids \(16\.67%\) stand for what the vocabulary lacks, and tokenizer\.max_unknown lets 16\.00%"
+    ):
+        run(tmp_path / "a", shards, tokenizer=spec, max_unknown=0.16)
+    out, counts = run(tmp_path / "b", shards, tokenizer=spec, max_unknown=0.17)
+    assert counts["s"].also["unknown_tokens"] == 1
+    assert dict(whole(out))["val-00000.bin"] == library.encode("the dog sat").ids
+    decoded = json.loads((out / MANIFEST).read_text())["decoded"]
+    assert decoded == {"documents": 2, "equal": 1, "losses": ["WhitespaceSplit drops white space", "no decoder", "unknown tokens"]}
+
+
+class Forgetful(Bytes):
+    """Its ids spell one byte fewer, or decode to another text."""
+
+    def __init__(self, spelled):
+        self.spelled = np.ones(256, np.uint32) if spelled else None
+
+    def encode(self, texts):
+        ids, offsets = super().encode(texts)
+        return (ids[:-1], np.minimum(offsets, len(ids) - 1)) if len(ids) else (ids, offsets)
+
+
+@pytest.mark.parametrize(("spelled", "told"), [(True, "its ids do not spell its text"), (False, "its ids do not decode to its text")])
+def test_ids_that_lose_text_without_a_reason_stop_the_build(tmp_path, monkeypatch, spelled, told):
+    monkeypatch.setattr(tokenize, "open_tokenizer", lambda spec: Forgetful(spelled))
+    with pytest.raises(StageError, match=f"tokenize: s:1: {told}"):
+        run(tmp_path, [[("ab", "train"), ("cd", "train")]])
+
+
+def test_a_document_that_no_file_holds_stops_the_build(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenize, "too_long", lambda sizes: 1)
+    with pytest.raises(StageError, match=r"s:1: 2 ids are more than the 2,147,483,647 that a token file holds: lower filters\.max_chars"):
+        run(tmp_path, [[("ab", "train"), ("cd", "train")]])
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_whatever_the_faster_library_does_the_ids_are_the_tokenizers_own(tmp_path, tokenizer, monkeypatch, differs):
+    """With ``differs``, one document of one shard has other ids: every shard is encoded again, and somebody is told."""
+    path, _ = tokenizer
+    spec = tokenizer_files.spec(path, "huggingface")
+    shards = [[("the cat sat", "train"), ("the log", "val")], [("on the mat", "train"), ("Ünï😀", "train")]]
+    plain, counts = run(tmp_path / "plain", shards, tokenizer=spec, doc_sep_id=0)
+    opened = []
+
+    class Quick(Fast):
+        def encode(self, texts):
+            if differs and "on the mat" in texts.to_pylist():
+                raise Differs(0)
+            return super().encode(texts)
+
+    def quickest(spec):
+        opened.append(spec)
+        found = open_quickest(spec)
+        assert isinstance(found, Fast)
+        return Quick(found._plain, found._library)
+
+    monkeypatch.setattr(tokenize, "open_quickest", quickest)
+    said = []
+    with kernels.using(kernels.Kernels("compiled")):
+        quick, again = run(tmp_path / "quick", shards, tokenizer=spec, doc_sep_id=0, said=said)
+    assert len(opened) == len(shards)
+    assert [p.read_bytes() for p in sorted(quick.iterdir())] == [p.read_bytes() for p in sorted(plain.iterdir())]
+    assert counts == again
+    assert [line.split(" for ")[1][:3] for line in said] == (["s:2"] if differs else [])

@@ -100,6 +100,11 @@ def test_a_sentencepiece_model_gives_what_sentencepiece_gives(pieces, texts):
     assert not {library.bos_id(), library.eos_id()} & set(found[-1]), "a control piece that is written is text"
 
 
+def test_a_table_without_text_is_encoded(bpe):
+    for texts in ([], [""], ["", ""]):
+        assert split(open_quickest(bpe[0]).encode(column(texts))) == [[] for _ in texts]
+
+
 @settings(deadline=None, max_examples=60)
 @given(TEXTS)
 def test_the_faster_library_gives_the_same(bpe, ranks, texts):

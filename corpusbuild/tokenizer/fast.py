@@ -107,7 +107,7 @@ def _library(plain: Tokenizer, spec: Spec) -> Any:
 def compare(plain: Tokenizer, texts: pa.Array, ids: Ids, offsets: NDArray[np.int64]) -> None:
     """Encode some of the texts again, through the library that decides. ``Differs`` names the first that has other ids."""
     chosen = to_compare(texts, offsets)
-    expected, places = plain.encode(texts.take(pa.array(chosen)))
+    expected, places = plain.encode(texts.take(pa.array(chosen, pa.int64())))
     for k, i in enumerate(chosen):
         if not np.array_equal(ids[offsets[i] : offsets[i + 1]], expected[places[k] : places[k + 1]]):
             raise Differs(int(i))
