@@ -27,10 +27,19 @@ class Made(NamedTuple):
 
 
 class Ahead:
-    """``take`` builds one step and begins others of ``steps`` (in an order in which they may be built) meanwhile."""
+    """``take`` builds one step and begins others of ``steps`` (in an order in which they may be built) meanwhile.
 
-    def __init__(self, shop: Workshop, steps: Sequence[Step], before: Callable[[Step], None] = lambda step: None):
-        self._shop, self._before = shop, before
+    ``before`` is told of a step before it begins, ``after`` when it ended: how long it took and whether it failed.
+    """
+
+    def __init__(
+        self,
+        shop: Workshop,
+        steps: Sequence[Step],
+        before: Callable[[Step], None] = lambda step: None,
+        after: Callable[[Step, float, bool], None] = lambda step, seconds, failed: None,
+    ):
+        self._shop, self._before, self._after = shop, before, after
         self._steps = {step.key: step for step in steps}
         self._width = 1 if shop.executor == "serial" else shop.workers + 1
         self._waiting = dict(self._steps)
@@ -42,15 +51,18 @@ class Ahead:
         """The step, built; raises what its building raised."""
         if self._width == 1:
             self._before(step)
-            return self._build(step)
+            made = self._build(step)
+            self._after(step, made.seconds, False)
+            return made
         while step.key not in self._made:
             if step.key not in self._running:
                 self._begin(step)
             for other in [s for s in self._waiting.values() if len(self._running) < self._width and self._is_ready(s)]:
                 if len(self._running) < self._width:
                     self._begin(other)
-            key, made = self._ended.get()
-            self._made[key] = made
+            key, result = self._ended.get()
+            self._made[key] = result
+            self._after(self._steps[key], result.seconds if isinstance(result, Made) else 0.0, not isinstance(result, Made))
             self._running.pop(key).join()
         outcome = self._made.pop(step.key)
         if isinstance(outcome, BaseException):
@@ -69,6 +81,7 @@ class Ahead:
         return all(self._shop.store.has(s.stage.name, s.key) for s in below)
 
     def _begin(self, step: Step) -> None:
+        self._steps[step.key] = step
         self._waiting.pop(step.key, None)
         self._before(step)
         thread = Thread(target=self._run, args=[step], name=step.label, daemon=True)

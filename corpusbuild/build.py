@@ -1,8 +1,8 @@
 """Build one step: the single place where a stage meets the store."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -135,17 +135,25 @@ def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper
     def map(fn: Callable[[Any, Out], Any], tasks: Iterable[Task]) -> list[Any]:
         values: dict[str, Any] = {}
         names: list[str] = []
+        reused = 0
 
         def unfinished() -> Iterable[Task]:
+            nonlocal reused
             for task in tasks:
                 names.append(task.name)
                 done = staging.finished(task.name)
                 if done is None:
                     yield task
                 else:
+                    reused += 1
                     values[task.name] = done.value
 
         pool, form = shop.pool(), shop.form()
+        known = len(tasks) if isinstance(tasks, Sized) else None
+
+        def tell(progress: Progress) -> None:
+            shop.tell(step.label, replace(progress, done=progress.done + reused, total=known))
+
         work = ((fn, task, staging.home) for task in unfinished())
         for outcome in pool.map(
             partial(perform, form=form),
@@ -153,7 +161,7 @@ def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper
             key=lambda w: f"{step.label}/{w[1].name}",
             resources=Resources(memory=memory),
             policy=shop.policy,
-            progress=partial(shop.tell, step.label),
+            progress=tell,
         ):
             values[outcome.key.rsplit("/", 1)[1]] = msgspec.to_builtins(outcome.value)
         if len(values) != len(names):

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 from corpusbuild import preflight, report
 from corpusbuild.ahead import Ahead
@@ -12,8 +11,8 @@ from corpusbuild.build import Workshop
 from corpusbuild.config import Run
 from corpusbuild.durable import disk
 from corpusbuild.errors import SourceError
-from corpusbuild.executors.base import Policy
-from corpusbuild.fetching import fetch_steps, is_fetched
+from corpusbuild.executors.base import Policy, Progress
+from corpusbuild.fetching import fetch_steps, in_lines, is_fetched
 from corpusbuild.journal import Journal
 from corpusbuild.plan import ORIGIN, Plan
 from corpusbuild.project import Options
@@ -66,7 +65,7 @@ def drive(
     if sources:
         started = time.monotonic()
         with disk(store.root):
-            outcomes = fetch_steps(sources, store, run, options, say, beat)
+            outcomes = fetch_steps(sources, store, run, options, in_lines(say, beat))
         for step in sources:
             if outcomes[step.source] is None:
                 tell(step, time.monotonic() - started)
@@ -77,7 +76,7 @@ def drive(
         if undo is not None:
             undo.making(step.stage.name, step.key)
 
-    with closing(Ahead(open_workshop(run, store, options, say, beat), stale, making)) as ahead:
+    with closing(Ahead(open_workshop(run, store, options, say, lambda label, progress: beat()), stale, making)) as ahead:
         for step in stale:
             try:
                 made = ahead.take(step)
@@ -107,7 +106,11 @@ def finished(plan: Plan, store: Store, until: str) -> bool:
 
 
 def open_workshop(
-    run: Run, store: Store, options: Options, say: Callable[[str], None], beat: Callable[[], None] = lambda: None
+    run: Run,
+    store: Store,
+    options: Options,
+    say: Callable[[str], None],
+    watch: Callable[[str, Progress], None] = lambda label, progress: None,
 ) -> Workshop:
     """Where steps are built, as a configuration's ``[run]`` and the options of a run say."""
     memory, cores = max(1, run.memory_bytes() - DRIVER_BYTES), len(os.sched_getaffinity(0))
@@ -115,11 +118,7 @@ def open_workshop(
     if not (options.workers or run.workers) and workers < cores:
         say(f"run.memory of {run.memory} is enough for {workers} of {cores} cores; raise it to use more")
     policy = Policy(attempts=run.part_attempts, timeout=run.part_timeout, heartbeat=run.heartbeat)
-
-    def tell(*_: Any) -> None:
-        beat()
-
-    return Workshop(store, options.executor or run.executor, workers, memory, say, policy, tell, run.kernels)
+    return Workshop(store, options.executor or run.executor, workers, memory, say, policy, watch, run.kernels)
 
 
 def _publishing(undo: Undo | None) -> None:

@@ -22,10 +22,9 @@ def fetch_steps(
     store: Store,
     run: Run,
     options: Options,
-    say: Callable[[str], None],
-    beat: Callable[[], None] = lambda: None,
+    tell: Callable[[Event], None],
 ) -> dict[str, SourceError | None]:
-    """Fetch the sources of ``steps``; source id -> why it failed, or None. ``beat`` is told of every chunk and every other event."""
+    """Fetch the sources of ``steps``; source id -> why it failed, or None. ``tell`` is told of every chunk and every other event."""
     import asyncio
 
     from corpusbuild.fetch import fetch_all
@@ -42,6 +41,13 @@ def fetch_steps(
         resume_only=options.resume_only,
         retry_quarantined=options.retry_quarantined,
     )
+    sources = [step.params for step in steps]
+    outcomes = asyncio.run(fetch_all(sources, store.root, concurrency=run.concurrency, how=how, progress=tell))
+    return {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
+
+
+def in_lines(say: Callable[[str], None], beat: Callable[[], None] = lambda: None) -> Callable[[Event], None]:
+    """Tell of fetching in lines, every few seconds and when a file is tried again. ``beat`` hears of every event."""
     meter, last = Meter(), time.monotonic()
 
     def tell(event: Event) -> None:
@@ -56,9 +62,7 @@ def fetch_steps(
             for line in meter.lines(now):
                 say(line)
 
-    sources = [step.params for step in steps]
-    outcomes = asyncio.run(fetch_all(sources, store.root, concurrency=run.concurrency, how=how, progress=tell))
-    return {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
+    return tell
 
 
 def is_fetched(step: Step, store: Store) -> bool:

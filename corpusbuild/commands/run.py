@@ -9,6 +9,7 @@ from doit.exceptions import InvalidCommand
 from corpusbuild.commands.base import OPTIONS, USAGE, Ours, fail, unknown
 from corpusbuild.commands.list import show
 from corpusbuild.commands.session import Session, finish_earlier
+from corpusbuild.commands.view import choose
 from corpusbuild.durable import disk
 from corpusbuild.errors import CANCELLED, DiskError
 
@@ -22,10 +23,20 @@ FETCHING: tuple[dict[str, Any], ...] = (
 )
 
 
+VIEW: tuple[dict[str, Any], ...] = (
+    {"name": "json", "long": "json", "type": bool, "default": False, "help": "events for machines, one JSON object a line"},
+    {"name": "quiet", "short": "q", "long": "quiet", "type": bool, "default": False, "help": "show failures only"},
+    {"name": "verbose", "short": "v", "long": "verbose", "type": bool, "default": False, "help": "show each step, reused ones too"},
+)
+
+DOITS = tuple({**option, "short": ""} if option.get("short") == "v" else option for option in DoitRun.cmd_options)
+"""doit's own options; -v means what it means elsewhere."""
+
+
 class Run(Ours, DoitRun):  # type: ignore[misc]  # doit has no types
     doc_purpose = "build corpora and fetch sources"
     doc_usage = "[fetch[:SOURCE]] [build:NAME ...]"
-    cmd_options = (*DoitRun.cmd_options, *OPTIONS, *FETCHING)
+    cmd_options = (*DOITS, *OPTIONS, *FETCHING, *VIEW)
 
     def execute(self, params: Any, args: list[str]) -> int:
         if params.get("num_process"):
@@ -40,6 +51,7 @@ class Run(Ours, DoitRun):  # type: ignore[misc]  # doit has no types
                 raise DiskError(f"{root} is not a folder: move it away, or point --cache-dir elsewhere")
             with disk(root):
                 root.mkdir(parents=True, exist_ok=True)
+            session.view = choose(params["json"], params["quiet"], params["verbose"])
             params["continue"] = True  # a source that fails must not keep the others from telling their outcome
             finish_earlier(session)
             with cancelled_by_sigterm():
@@ -59,6 +71,9 @@ def cancel(session: Session) -> int:
     """Stop the workers and undo. What has begun is finished: another Ctrl-C does not leave it half done."""
     before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     try:
+        session.view.close()
+        if session.running:
+            session.say("cancelled: stopping the workers, and undoing what this run made from shard on")
         session.close()
         if session.running:
             session.finish(cancelled=True)

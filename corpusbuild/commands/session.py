@@ -1,27 +1,28 @@
 """One run of doit: its options, its project, its pool of workers, and what failed in it."""
 
-import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from doit.exceptions import TaskFailed
 
 from corpusbuild import preflight, report
 from corpusbuild.ahead import Ahead
+from corpusbuild.commands.view import Lines, View, printed
 from corpusbuild.config import Run
 from corpusbuild.drive import open_workshop
 from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
 from corpusbuild.fetching import fetch_steps, is_fetched
 from corpusbuild.journal import Journal
-from corpusbuild.model import Key
+from corpusbuild.model import Key, total
 from corpusbuild.project import Build, Options, Project, open_project
-from corpusbuild.publish import is_published, publish
+from corpusbuild.publish import BuildRecord, is_published, publish
 from corpusbuild.stage import Step
+from corpusbuild.store import Store
 from corpusbuild.undo import Undo, finish_pending
 
 
@@ -42,6 +43,7 @@ class Session:
     """What lives as long as one command. ``failures`` decide its exit code."""
 
     options: Options
+    view: View = field(default_factory=lambda: Lines(printed))
     failures: list[CorpusError] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     """Labels of the steps that this run built."""
@@ -59,11 +61,7 @@ class Session:
         return open_project(self.options)
 
     def say(self, line: str) -> None:
-        """Print a line. A reader that has seen enough (``doit list | head``) stops neither a build nor a list."""
-        try:
-            print(line, file=sys.stdout, flush=True)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        self.view.say(line)
 
     def fetch(self, step: Step) -> TaskFailed | None:
         """Fetch a source; the first call fetches all that the run needs, in one event loop, and each call tells its own outcome."""
@@ -99,6 +97,9 @@ class Session:
         if build.plan.loaded.corpus.run.check_space:
             preflight.check(build.plan, store)
         options = {k: v for k, v in vars(self.options).items() if v} | {"cache": str(store.root), "configs": str(self.options.configs)}
+        self.view.plan(
+            build.name, [(s.label, s.source, self.is_fetched(s) if s.stage.name == "fetch" else self.is_built(s)) for s in build.plan.steps]
+        )
         self.running[build.name] = Running(Undo(build.plan, store), Journal(build.plan, store, options))
 
     def realise(self, build: Build, step: Step) -> TaskFailed | None:
@@ -125,7 +126,7 @@ class Session:
         except CorpusError as error:
             run.held = isinstance(error, LockError)
             return self._failed(error, run, "publish")
-        self.say(report.summary(made, self.project.store.root))
+        self.view.summary(report.summary(made, self.project.store.root), facts(made))
         return None
 
     def is_published(self, build: Build) -> bool:
@@ -139,12 +140,12 @@ class Session:
     def finish(self, cancelled: bool = False) -> None:
         """End every build of this run: one that was cancelled, or failed for good, is undone from shard on; another is left as it is."""
         self.close()
+        self.view.close()
         for run in self.running.values():
             if cancelled or (DATA in run.codes and not run.held):
                 undone = run.undo.undo()
                 run.journal.undone(undone.stages, undone.bytes)
-                for line in report.undone_lines(undone, cancelled):
-                    self.say(line)
+                self.view.undone(report.undone_lines(undone, cancelled))
             else:
                 run.undo.done()
             run.journal.end("cancelled" if cancelled else "failed" if run.codes else "built")
@@ -158,8 +159,8 @@ class Session:
     def _workshop(self, build: Build) -> Ahead:
         if self._ahead is None:
             assert build.plan is not None
-            shop = open_workshop(build.plan.loaded.corpus.run, self.project.store, self.options, self.say)
-            self._ahead = Ahead(shop, list(self.stale.values()), self._making)
+            shop = open_workshop(build.plan.loaded.corpus.run, self.project.store, self.options, self.say, watch=self.view.progress)
+            self._ahead = Ahead(shop, list(self.stale.values()), self._making, self._ended)
         return self._ahead
 
     def _making(self, step: Step) -> None:
@@ -168,11 +169,15 @@ class Session:
             plan = self.project.builds[name].plan
             if plan and any(s.key == step.key for s in plan.steps):
                 run.undo.making(step.stage.name, step.key)
+        self.view.begin(step.label, text_bytes(step, self.project.store))
+
+    def _ended(self, step: Step, seconds: float, failed: bool) -> None:
+        self.view.ended(step.label, seconds, failed)
 
     def _fetch_together(self, steps: list[Step]) -> dict[str, SourceError | None]:
         """Fetch sources in one event loop; source id -> why it failed, or None."""
         started = time.monotonic()
-        failures = fetch_steps(steps, self.project.store, self._run_settings(steps[0]), self.options, self.say)
+        failures = fetch_steps(steps, self.project.store, self._run_settings(steps[0]), self.options, self.view.fetching)
         seconds = time.monotonic() - started
         for step in steps:
             if failures[step.source] is None:
@@ -192,21 +197,45 @@ class Session:
 
     def _tell_built(self, step: Step) -> None:
         self.built.append(step.label)
-        self.say(report.step_line(step.label, self.project.store.contents(step.stage.name, step.key)))
+        contents = self.project.store.contents(step.stage.name, step.key)
+        self.view.built(step.label, contents, report.step_line(step.label, contents))
 
     def _failed(self, error: CorpusError, run: "Running | None" = None, label: str = "") -> TaskFailed:
         self.failures.append(error)
+        self.view.failed(label or getattr(error, "source_id", "run"), str(error), error.exit_code)
         if run is not None:
             run.codes.append(error.exit_code)
             run.journal.failed(label, str(error), error.exit_code)
         return TaskFailed(str(error), report=False)
 
 
+def text_bytes(step: Step, store: Store) -> int:
+    """Bytes of text that a step reads, as far as its inputs say."""
+    by_role = [
+        sum(total(list(store.contents(s.stage.name, s.key).counts.values())).also.get("text_bytes", 0) for s in by)
+        for by in step.inputs.values()
+    ]
+    return max(by_role, default=0)
+
+
+def facts(record: BuildRecord) -> dict[str, Any]:
+    """What a machine wants to know of a build that is done."""
+    counts = {step.label: total(list(step.counts.values())) for step in record.steps}
+    filtered = [tally for label, tally in counts.items() if label.startswith("filter:")]
+    tokens = counts.get("tokenize")
+    return {
+        "build": record.name,
+        "id": record.id,
+        "documents": sum(tally.docs_in for tally in filtered),
+        "kept": counts["shard"].kept,
+        "tokens": {split: tokens.also.get(f"{split}_tokens", 0) for split in ("train", "val")} if tokens else {},
+    }
+
+
 def finish_earlier(session: Session) -> None:
     """Finish what an undo that was itself interrupted left."""
     for undone in finish_pending(session.project.store):
-        for line in report.undone_lines(undone, cancelled=True):
-            session.say(line)
+        session.view.undone(report.undone_lines(undone, cancelled=True))
 
 
 _current: Session | None = None
