@@ -19,8 +19,8 @@ from corpusbuild.model import Contents, File, Key, Tally
 from corpusbuild.stage import Input
 from corpusbuild.stages import tokenize
 from corpusbuild.stages.shard import MANIFEST
-from corpusbuild.tokenizer import Bytes, Spec, open_quickest, separator_beside
-from corpusbuild.tokenizer.fast import Differs, Fast
+from corpusbuild.tokenizer import Bytes, Spec, open_quickest, reading, separator_beside
+from corpusbuild.tokenizer.fast import Fast
 
 DOCUMENT = st.tuples(st.text(max_size=8), st.sampled_from(["train", "val"]))
 
@@ -260,7 +260,7 @@ def test_ids_that_lose_text_without_a_reason_stop_the_build(tmp_path, monkeypatc
 
 
 def test_a_document_that_no_file_holds_stops_the_build(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokenize, "too_long", lambda sizes: 1)
+    monkeypatch.setattr(reading, "too_long", lambda sizes: 1)
     with pytest.raises(StageError, match=r"s:1: 2 ids are more than the 2,147,483,647 that a token file holds: lower filters\.max_chars"):
         run(tmp_path, [[("ab", "train"), ("cd", "train")]])
 
@@ -276,9 +276,8 @@ def test_whatever_the_faster_library_does_the_ids_are_the_tokenizers_own(tmp_pat
 
     class Quick(Fast):
         def encode(self, texts):
-            if differs and "on the mat" in texts.to_pylist():
-                raise Differs(0)
-            return super().encode(texts)
+            ids, offsets = super().encode(texts)
+            return (ids + 1 if differs and "on the mat" in texts.to_pylist() else ids), offsets
 
     def quickest(spec):
         opened.append(spec)

@@ -132,9 +132,16 @@ class Wrong:
 
 def test_a_difference_is_found_and_named(bpe):
     quick = Fast(open_tokenizer(bpe[0]), Wrong(bpe[1], differs="other", fails="none"))
+    texts = column(["the cat", "other", "sat"])
     with pytest.raises(Differs) as found:
-        quick.encode(column(["the cat", "other", "sat"]))
+        quick.compare(texts, quick.encode(texts))
     assert found.value.index == 1
+
+
+def test_texts_without_a_difference_pass(bpe):
+    quick = Fast(open_tokenizer(bpe[0]), Wrong(bpe[1], differs="none", fails="none"))
+    for texts in (column(["the cat", "other"]), column([]), column([""])):
+        quick.compare(texts, quick.encode(texts))
 
 
 def test_what_the_faster_library_cannot_do_its_elder_does(bpe):
@@ -153,12 +160,12 @@ def test_a_library_that_differs_on_a_hostile_text_is_not_used(bpe, monkeypatch):
 def test_texts_of_every_kind_are_compared_within_the_budget():
     texts = column(["plain words " * 9] * 250 + ["\u0344" * 40] + ["plain words " * 9] * 250 + ["x" * 20_000])
     _, offsets = each([np.zeros(20 if t.startswith("plain") else 80, np.uint32) for t in texts.to_pylist()])
-    chosen = fast.to_compare(texts, offsets)
+    chosen = fast.to_compare(texts, offsets, fast.COMPARED_BYTES)
     assert {0, 500} <= set(chosen), "they are spread"
     assert 250 in chosen, "the least usual is among them"
     assert 501 not in chosen
     assert sum(len(texts[i].as_py().encode()) for i in chosen) <= fast.COMPARED_BYTES
-    assert fast.to_compare(column(["", ""]), np.zeros(3, np.int64)) == []
+    assert fast.to_compare(column(["", ""]), np.zeros(3, np.int64), 9) == []
 
 
 @settings(deadline=None, max_examples=40)

@@ -176,8 +176,7 @@ def _open(spec: Spec, path: str, data: bytes) -> Tokenizer:
 
 @lru_cache(maxsize=2)
 def open_quickest(spec: Spec) -> Tokenizer:
-    """The same through a faster library, where one is installed that knows the tokenizer and gives the same ids. Its ``encode`` raises ``Differs`` when
-    it finds that it does not; then use ``open_tokenizer``. What nothing speeds up is what that gives."""
+    """The same through a faster library (``fast.Fast``), where one is installed that knows the tokenizer and gave the same ids for hostile texts."""
     from corpusbuild.tokenizer.fast import open_fast
 
     plain = open_tokenizer(spec)
