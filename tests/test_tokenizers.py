@@ -260,6 +260,20 @@ def test_sums_between_offsets(sizes):
     assert honest.sums(values, offsets).tolist() == [int(values[a:b].sum()) for a, b in pairwise(offsets)]
 
 
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=5), st.integers(0, 1))
+def test_the_compiled_check_of_spelling_finds_what_the_plain_one_does(documents, wrong):
+    from corpusbuild.kernels.spelling import first_misspelled
+
+    spelled = np.array([1, 5, 0, 2], np.uint32)
+    ids, offsets = each([np.array(d, np.uint32) for d in documents])
+    ids, sizes = ids.astype(np.uint32), honest.sums(spelled[ids.astype(np.uint32)], offsets)
+    if wrong and len(sizes):
+        sizes[len(sizes) // 2 :] += wrong
+    expected = len(sizes) // 2 if wrong and len(sizes) else -1
+    assert first_misspelled(spelled, ids, offsets, sizes) == expected == honest.first_misspelled_plainly(spelled, ids, offsets, sizes)
+
+
 def test_ids_that_do_not_spell_their_text_are_found(bpe):
     tokenizer, texts = open_tokenizer(bpe[0]), column(["the cat", "", "sat on"])
     ids, offsets = tokenizer.encode(texts)

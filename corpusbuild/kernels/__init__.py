@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("spelling",)
 """The modules of this package that hold kernels."""
 
 

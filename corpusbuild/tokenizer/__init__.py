@@ -78,7 +78,7 @@ class Bytes:
     special_tokens: tuple[str, ...] = ()
     unknown: int | None = None
     losses: tuple[str, ...] = ()
-    spelled: NDArray[np.uint32] | None = np.ones(256, np.uint32)
+    spelled: NDArray[np.uint32] | None = None  # there is nothing between the text and the ids
 
     def encode(self, texts: pa.Array) -> Encoded:
         return text_bytes(texts)
