@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusbuild import kernels
 from corpusbuild.minhash import I64, U64, Ragged
 
 F64 = NDArray[np.float64]
@@ -26,6 +27,28 @@ class Members(NamedTuple):
 
     def take(self, which: Any) -> "Members":
         return Members(self.keys[which], self.at[which], self.rank[which])
+
+
+class Crowd:
+    """The keys of one band, counted before buckets are filled, to tell those that surely stand alone: most do, and meet nobody."""
+
+    def __init__(self, expected: int):
+        self._slots = np.zeros(1 << max(3, (4 * expected).bit_length()), np.uint8) if kernels.compiled() else None
+
+    def count(self, keys: U64) -> None:
+        if self._slots is not None:
+            from corpusbuild.kernels import law as kernel
+
+            kernel.count(np.ascontiguousarray(keys), self._slots)
+
+    def holds(self, keys: U64) -> NDArray[np.bool_]:
+        """Which of these may occur more than once. It is right about all that do."""
+        out = np.ones(len(keys), np.bool_)
+        if self._slots is not None:
+            from corpusbuild.kernels import law as kernel
+
+            kernel.crowded(np.ascontiguousarray(keys), self._slots, out)
+        return out
 
 
 class Buckets:
@@ -69,13 +92,19 @@ def _pairs(at: U64, start: I64, partners: I64, later: U64) -> Iterator[tuple[U64
 
 
 def similarities(a: Ragged, of_a: I64, b: Ragged, of_b: I64, threshold: float) -> F64:
-    """The Jaccard similarity of each pair of sets ``a.row(of_a[i])``, ``b.row(of_b[i])``, none empty; 0 where sizes alone keep it below ``threshold``."""
-    size_a, size_b = np.diff(a.offsets)[of_a], np.diff(b.offsets)[of_b]
+    """The Jaccard similarity of each pair of sets ``a.row(of_a[i])``, ``b.row(of_b[i])``, none empty; 0 where it is below ``threshold``."""
     out = np.zeros(len(of_a))
+    if kernels.compiled():
+        from corpusbuild.kernels import law as kernel
+
+        kernel.similarities(*a, of_a, *b, of_b, threshold, out)
+        return out
+    size_a, size_b = np.diff(a.offsets)[of_a], np.diff(b.offsets)[of_b]
     for i in np.flatnonzero(np.minimum(size_a, size_b) / np.maximum(size_a, size_b) >= threshold).tolist():
         x, y = a.row(of_a[i]), b.row(of_b[i])
         same = np.count_nonzero(x[np.minimum(np.searchsorted(x, y), len(x) - 1)] == y)
         out[i] = same / (len(x) + len(y) - same)
+    out[out < threshold] = 0
     return out
 
 
@@ -89,6 +118,12 @@ def decide(later: U64, earlier: U64, similarity: F64, gone: NDArray[np.bool_]) -
     >>> [column.tolist() for column in decide(*chain, gone=np.zeros(3, np.bool_))]
     [[1], [0], [0.9]]
     """
+    if kernels.compiled():
+        from corpusbuild.kernels import law as kernel
+
+        out = np.empty(len(later), np.uint64), np.empty(len(later), np.uint64), np.empty(len(later))
+        n = kernel.decide(*map(np.ascontiguousarray, (later, earlier, similarity)), gone, *out)
+        return out[0][:n], out[1][:n], out[2][:n]
     at: list[int] = []
     survivors: list[int] = []
     best: list[float] = []

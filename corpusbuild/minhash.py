@@ -16,7 +16,9 @@ from blake3 import blake3
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from corpusbuild import kernels
 from corpusbuild.model import Record
+from corpusbuild.texts import Texts
 
 U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
@@ -26,6 +28,7 @@ MASK = 2**64 - 1
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 GOLDEN = 0x9E3779B97F4A7C15
 BLOCK = 1 << 20  # code points worked on at once
+CODE_POINTS = 0x110000
 LANES = 2048  # shingles whose permuted values are held at once: with 128 permutations 1 MB, which a core's cache holds
 
 
@@ -55,15 +58,6 @@ class Signs(NamedTuple):
     lo: U64
     shingles: NDArray[np.int32]
     bands: U64
-
-    def take(self, documents: I64) -> "Signs":
-        return Signs(self.hi[documents], self.lo[documents], self.shingles[documents], self.bands[:, documents])
-
-    def but(self, documents: I64, signs: "Signs") -> "Signs":
-        """These signs, except that ``documents`` have those given, in the same order."""
-        hi, lo, shingles, bands = self.hi.copy(), self.lo.copy(), self.shingles.copy(), self.bands.copy()
-        hi[documents], lo[documents], shingles[documents], bands[:, documents] = signs
-        return Signs(hi, lo, shingles, bands)
 
 
 def check(num_perm: int, bands: int) -> None:
@@ -108,6 +102,7 @@ def pcg32(seed: int, sequence: int = 54) -> Iterator[int]:
         state = step(state)
 
 
+@cache
 def permutations(num_perm: int, seed: int) -> tuple[U32, U32]:
     """The factors (odd) and summands of ``num_perm`` permutations of the 32-bit numbers."""
     rng = pcg32(seed)
@@ -240,7 +235,7 @@ def band_keys(signatures: U32, bands: int) -> U64:
 
 def digests(rows: Ragged) -> tuple[U64, U64]:
     """128 bits of each row's BLAKE3 (its numbers as little-endian bytes), as two big-endian halves. Equal sets have equal digests."""
-    data = rows.flat.astype("<u8", copy=False).view(np.uint8).data
+    data = rows.flat.astype("<u8", copy=False).view(np.uint8).data  # the library: a compiled loop is no faster for pieces of this length
     return halves([blake3(data[start:end]).digest(16) for start, end in pairwise((rows.offsets * 8).tolist())])
 
 
@@ -260,6 +255,34 @@ def signs(texts: Sequence[str], params: SignParams) -> Signs:
         keys = band_keys(minima(rows, factors, summands), params.bands)
         done.append(Signs(*digests(rows), np.diff(rows.offsets).astype(np.int32), keys))
     return join(done, params.bands)
+
+
+def sign_texts(texts: Texts, params: SignParams) -> Signs:
+    """Sign a column of texts. Memory grows with the longest, and with the number of texts only by what is returned."""
+    check(params.num_perm, params.bands)
+    if not kernels.compiled():
+        return signs(texts.strings(), params)
+    from corpusbuild.kernels import minhash as kernel
+
+    factors, summands = permutations(params.num_perm, params.seed)
+    done = []
+    for block in texts.blocks():
+        rows = set_texts(block, params.shingle)
+        keys = np.empty((params.bands, len(rows.offsets) - 1), np.uint64)
+        kernel.keys(*rows, factors, summands, keys)
+        done.append(Signs(*digests(rows), np.diff(rows.offsets).astype(np.int32), keys))
+    return join(done, params.bands)
+
+
+def set_texts(texts: Texts, width: int) -> Ragged:
+    """The shingle set of each text of a column, sorted."""
+    if not kernels.compiled():
+        return shingle_sets(texts.strings(), width)
+    from corpusbuild.kernels import minhash as kernel
+
+    n = len(texts.offsets) - 1
+    flat, offsets = np.empty(int(texts.offsets[-1] - texts.offsets[0]) // 2 + 2 * n + 2, np.uint64), np.empty(n + 1, np.int64)
+    return Ragged(flat[: kernel.sets(*texts, _letters(), width, flat, offsets)], offsets)
 
 
 def join(signs: Sequence[Signs], bands: int) -> Signs:
@@ -288,10 +311,21 @@ def batches(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
 @cache
 def _is_word() -> NDArray[np.bool_]:
     """For each code point whether ``\\w`` matches it. Lower case never changes that."""
-    table = np.zeros(0x110000, np.bool_)
-    for run in re.finditer(r"\w+", "".join(map(chr, range(0x110000)))):
+    table = np.zeros(CODE_POINTS, np.bool_)
+    for run in re.finditer(r"\w+", _every_code_point()):
         table[run.start() : run.end()] = True
     return table
+
+
+@cache
+def _letters() -> U32:
+    """For each code point of a word its lower case, and 0 for every other."""
+    lowered = np.frombuffer(lower(_every_code_point()).encode("utf-32-le", "surrogatepass"), "<u4")
+    return np.where(_is_word(), lowered, 0).astype(np.uint32)
+
+
+def _every_code_point() -> str:
+    return np.arange(CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def _runs(mask: NDArray[np.bool_]) -> tuple[I64, I64]:

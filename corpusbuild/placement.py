@@ -6,12 +6,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from blake3 import blake3
 from numpy.typing import NDArray
 
 from corpusbuild.minhash import I64, U64
 from corpusbuild.model import Record
-from corpusbuild.parts import part_of, read_arrow, removed_rows
+from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.stage import Input, Job, Out, Task
 
 
@@ -128,7 +129,8 @@ def load(scratch: str, name: str) -> tuple[Part, ...]:
 def alive(part: Part) -> NDArray[np.bool_]:
     """For each document of the part whether no earlier stage removed it."""
     mask = np.ones(part.docs, np.bool_)
-    mask[np.fromiter(removed_rows(map(Path, part.removed)), np.int64)] = False
+    for path in part.removed:
+        mask[pq.read_table(path, columns=["row"]).column("row").drop_null().to_numpy()] = False
     return mask
 
 

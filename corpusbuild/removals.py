@@ -21,15 +21,15 @@ def write(path: Path, part: Part, rows: Any, stage: str, rule: str, against: Any
     """
     n, which = len(rows), pa.array(rows)
     documents = read_arrow(Path(part.documents), ["id", "file", "place"]).take(which)
-    rules = np.where(against, AGAINST, rule).astype(object)
+    rules = pa.DictionaryArray.from_arrays(np.asarray(against, np.int32), [rule, AGAINST]).cast(pa.string())
     same = {"source": part.source, "stage": stage}
     known = {name: pa.repeat(value, n) for name, value in same.items()} | {
         "id": documents.column("id"),
         "file": documents.column("file"),
         "place": documents.column("place"),
         "row": np.asarray(rows, np.int32),
-        "rule": pa.array(rules, pa.string()),
-        "rules": pa.array([[name] for name in rules], pa.list_(pa.string())),
+        "rule": rules,
+        "rules": pa.ListArray.from_arrays(np.arange(n + 1, dtype=np.int32), rules),
         **columns,
     }
     table = pa.table({field.name: known.get(field.name, pa.nulls(n, field.type)) for field in REMOVED}, schema=REMOVED)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpusbuild import spool
-from corpusbuild.minhash import U64
+from corpusbuild import kernels, spool
+from corpusbuild.minhash import I64, U64
 from corpusbuild.stage import Out
 
 DIGESTS = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("at", "<u8")])
 LINKS = np.dtype([("at", "<u8"), ("first", "<u8")])
-WORKING_BYTES = 6 * DIGESTS.itemsize  # what sorting holds for a digest
+TOGETHER = 1 << 20  # digests looked through at once
+WORKING_BYTES = 6 * DIGESTS.itemsize  # what finding repeats holds for a digest
 
 FIRSTS, OWN_LINKS, LINKS_BY_PART = ".firsts", ".links.npy", ".links"
 
@@ -34,13 +35,27 @@ def split(records: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     >>> firsts["at"].tolist(), links.tolist()
     ([3, 4], [(5, 3)])
     """
-    order = np.lexsort((records["lo"], records["hi"]))
-    hi, lo, at = (records[name][order] for name in ("hi", "lo", "at"))
-    new = np.ones(len(at), np.bool_)
-    new[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
-    links = np.empty(len(at) - np.count_nonzero(new), LINKS)
-    links["at"], links["first"] = at[~new], at[new][np.cumsum(new) - 1][~new]
-    return records[np.sort(order[new])], _in_order(links)
+    first = _firsts(records["hi"], records["lo"])
+    new = first == np.arange(len(records))
+    links = np.empty(len(records) - np.count_nonzero(new), LINKS)
+    links["at"], links["first"] = records["at"][~new], records["at"][first[~new]]
+    return records[new], links
+
+
+def _firsts(hi: U64, lo: U64) -> I64:
+    """For each digest the index of the first that equals it."""
+    if kernels.compiled():
+        from corpusbuild.kernels import law as kernel
+
+        out = np.empty(len(hi), np.int64)
+        kernel.firsts(np.ascontiguousarray(hi), np.ascontiguousarray(lo), out)
+        return out
+    order = np.lexsort((lo, hi))
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (hi[order][1:] != hi[order][:-1]) | (lo[order][1:] != lo[order][:-1])
+    out = np.empty(len(order), np.int64)
+    out[order] = order[new][np.cumsum(new) - 1]
+    return out
 
 
 def spread(blocks: Iterable[NDArray[Any]], bits: int, out: Out) -> None:

@@ -4,7 +4,7 @@ The file is the records, then for each run of records its partition, first recor
 of runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedWriter
 from pathlib import Path
@@ -28,10 +28,21 @@ class Spool:
 
     def add(self, partitions: NDArray[Any], records: NDArray[Any]) -> None:
         """Append ``records``, of which each belongs to the partition of the same index."""
-        order = np.argsort(partitions, kind="stable")
-        names, starts, lengths = np.unique(partitions[order], return_index=True, return_counts=True)
-        self._file.write(records[order].tobytes())
-        self._runs.append(np.stack([names.astype(np.int64), self._written + starts, lengths], axis=1))
+        if not len(partitions):
+            return
+        names = partitions.astype(np.uint16) if partitions.max() < 1 << 16 else partitions  # which numpy sorts in linear time
+        order = np.argsort(names, kind="stable")
+        names, records = partitions[order], records[order]
+        starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
+        self._file.write(records.data)
+        lengths = np.diff(starts, append=len(names))
+        self._runs.append(np.stack([names[starts].astype(np.int64), self._written + starts, lengths], axis=1))
+        self._written += len(records)
+
+    def add_to(self, partition: int, records: NDArray[Any]) -> None:
+        """Append records that belong to one partition."""
+        self._file.write(np.ascontiguousarray(records).data)
+        self._runs.append(np.array([[partition, self._written, len(records)]]))
         self._written += len(records)
 
     def close(self) -> None:
@@ -47,20 +58,52 @@ def writing(path: Path) -> Iterator[Spool]:
         spool.close()
 
 
+class Reader:
+    """A spool that is read partition by partition; what lies where is read once."""
+
+    def __init__(self, path: Path, dtype: DTypeLike):
+        self._path, self._kind = path, np.dtype(dtype)
+        with path.open("rb") as file:
+            file.seek(-NUMBER.itemsize, 2)
+            count = int(np.fromfile(file, NUMBER, 1)[0])
+            file.seek(-NUMBER.itemsize * (3 * count + 1), 2)
+            self._runs = np.fromfile(file, NUMBER, 3 * count).reshape(-1, 3)
+
+    def count(self, partition: int) -> int:
+        """How many records a partition has."""
+        return int(self._runs[self._runs[:, 0] == partition, 2].sum())
+
+    def runs(self, partition: int) -> Iterator[NDArray[Any]]:
+        """The records of one partition, a run at a time, in the order they were added."""
+        mine = self._runs[self._runs[:, 0] == partition]
+        if not len(mine):
+            return
+        with self._path.open("rb") as file:
+            for _, start, length in mine.tolist():
+                file.seek(start * self._kind.itemsize)
+                records = np.fromfile(file, self._kind, length)
+                if len(records) != length:
+                    raise IntegrityError(f"{self._path} ends early: delete its folder and build again")
+                yield records
+
+
 def runs(path: Path, partition: int, dtype: DTypeLike) -> Iterator[NDArray[Any]]:
-    """The records of one partition, a run at a time, in the order they were added."""
-    kind = np.dtype(dtype)
-    with path.open("rb") as file:
-        file.seek(-NUMBER.itemsize, 2)
-        count = int(np.fromfile(file, NUMBER, 1)[0])
-        file.seek(-NUMBER.itemsize * (3 * count + 1), 2)
-        index = np.fromfile(file, NUMBER, 3 * count).reshape(-1, 3)
-        for _, start, length in index[index[:, 0] == partition].tolist():
-            file.seek(start * kind.itemsize)
-            records = np.fromfile(file, kind, length)
-            if len(records) != length:
-                raise IntegrityError(f"{path} ends early: delete its folder and build again")
-            yield records
+    """The records of one partition of a spool of which no other is wanted."""
+    return Reader(path, dtype).runs(partition)
+
+
+def gathered(runs: Iterable[NDArray[Any]], least: int) -> Iterator[NDArray[Any]]:
+    """Runs joined until they hold ``least`` records."""
+    held: list[NDArray[Any]] = []
+    size = 0
+    for run in runs:
+        held.append(run)
+        size += len(run)
+        if size >= least:
+            yield np.concatenate(held)
+            held, size = [], 0
+    if held:
+        yield np.concatenate(held)
 
 
 def read(path: Path, partition: int, dtype: DTypeLike) -> NDArray[Any]:

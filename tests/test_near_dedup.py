@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from minhash_by_definition import band_keys, shingle_set, signature
 from serial_job import documents, run
 
-from corpusbuild import law
+from corpusbuild import kernels, law
+from corpusbuild.kernels import Kernels
 from corpusbuild.minhash import SignParams
 from corpusbuild.model import Tally
 from corpusbuild.parts import REMOVED, read_rows, write_rows
@@ -30,6 +31,7 @@ Texts = dict[str, str]  # by id, in plan order
 WORDS = st.lists(st.sampled_from("abcd"), max_size=6).map(" ".join)
 TEXT = st.lists(WORDS, min_size=1, max_size=2).map("\n\n".join) | st.sampled_from(["", " .", "a b c d e f g h", "a b c d e f g x"])
 SOURCES = st.lists(st.lists(st.lists(TEXT, max_size=6), max_size=2), max_size=3)
+FORM = st.sampled_from([Kernels("reference"), Kernels("compiled")])
 PARAMS = st.builds(
     lambda bands, rows, shingle, threshold, cap: NearParams(
         sign=SignParams(num_perm=bands * rows, bands=bands, shingle=shingle), jaccard_threshold=threshold, max_bucket=cap
@@ -149,14 +151,15 @@ def assert_lawful(entry: Input, texts: Texts, params: NearParams, before: frozen
 
 
 @settings(deadline=None, max_examples=60)
-@given(SOURCES, PARAMS, st.sampled_from([1000, 3000, 1 << 30]), st.sampled_from([1, 3, 1 << 20]), st.booleans(), st.booleans(), st.data())
+@given(SOURCES, PARAMS, st.sampled_from([1000, 3000, 1 << 30]), st.sampled_from([1, 3, 1 << 20]), st.booleans(), st.booleans(), FORM, st.data())
 def test_the_law(
-    sources: Sources, params: NearParams, memory: int, batch: int, backwards: bool, with_exact: bool, data: st.DataObject
+    sources: Sources, params: NearParams, memory: int, batch: int, backwards: bool, with_exact: bool, form: Kernels, data: st.DataObject
 ) -> None:
     ids = list(remaining(sources, set(), None))
     gone = set(data.draw(st.lists(st.sampled_from(ids), max_size=3))) if ids else set()
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, kernels.using(form):
         patch.setattr(near_dedup, "BATCH", batch)
+        patch.setattr(near_dedup, "CELL", batch)
         home, inputs = Path(folder), lay(Path(folder), sources, params.sign, gone)
         exact = run(exact_dedup.STAGE, ExactParams(), inputs, home / "exact") if with_exact else None
         entry = run(

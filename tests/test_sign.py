@@ -65,7 +65,7 @@ def test_a_source_without_documents_is_signed_as_such(tmp_path: Path, parts: lis
 def test_a_part_of_many_blocks_is_one_table_a_document_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"document {i} of many\n\nand its end" for i in range(30)]
     whole = signed(tmp_path / "whole", [texts], SignParams())
-    monkeypatch.setattr(sign, "BLOCK", 40)
+    monkeypatch.setattr("corpusbuild.texts.BLOCK", 40)
     cut = signed(tmp_path / "cut", [texts], SignParams())
     for name in ("part-00000.signs.arrow", "part-00000.paragraphs.arrow"):
         assert read_arrow(cut.path / name).equals(read_arrow(whole.path / name))

@@ -43,7 +43,8 @@ class Step(Task):
 def build(job: Job) -> Counts:
     parts = placement.lay_out(job.inputs)
     layout = placement.share(job, parts)
-    bits = spool.partition_bits(placement.paragraphs(parts), repeats.WORKING_BYTES, job.memory)
+    together = min(job.memory, repeats.TOGETHER * repeats.WORKING_BYTES)  # so that little but the data decides how the work is cut
+    bits = spool.partition_bits(placement.paragraphs(parts), repeats.WORKING_BYTES, together)
 
     def steps(names: Iterable[tuple[int, str]]) -> list[Step]:
         return [Step(name=name, scratch=str(job.scratch), layout=layout, index=i, bits=bits) for i, name in names]
@@ -56,7 +57,7 @@ def build(job: Job) -> Counts:
 
 def spread_digests(task: Step, out: Out) -> None:
     part = placement.load(task.scratch, task.layout)[task.index]
-    repeats.spread(_digests(part), task.bits, out)
+    repeats.spread(spool.gathered(_digests(part), repeats.TOGETHER), task.bits, out)
 
 
 def match_digests(task: Step, out: Out) -> None:

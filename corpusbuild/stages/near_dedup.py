@@ -4,7 +4,7 @@ Documents are known by ordinals, which count through the plan. Between tasks tra
 at a time; only the one task that decides holds something of every document, a few bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +20,9 @@ from corpusbuild.minhash import I64, U64, Ragged, SignParams
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.parts import read_arrow
 from corpusbuild.placement import Part
-from corpusbuild.signfile import read_band, read_signs, write_signs
+from corpusbuild.signfile import read_band, read_sets, write_signs
 from corpusbuild.stage import Job, Out, Stage, Task
-from corpusbuild.text import effective
+from corpusbuild.texts import Cuts, Texts, remaining
 
 CLUSTERS = pa.schema(
     [
@@ -46,6 +46,7 @@ CONNECTED = np.dtype([("at", "<u8"), ("first", "<u8")])
 EARLIER_BITS = np.uint64(44)
 WORKING_BYTES = 8 * MEMBER.itemsize  # what filling a bucket holds for a member
 BATCH = 1 << 20  # members worked on at once
+CELL = 1 << 18  # members of a cell, and of the cells of a task, about: few enough for the nearer caches
 
 
 class NearParams(Record):
@@ -134,16 +135,19 @@ def build(job: Job) -> Counts:
 
 
 def sign_alive(task: Step, out: Out) -> int:
-    """The signs of the documents of a part that are still there and have words; those that lost a paragraph are signed again."""
+    """Sign again the documents of a part that lost a paragraph, and deal out the digests of all that are still there and have words."""
     part, params = task.parts()[task.index], task.params.sign
-    alive, cut = placement.alive(part), np.unique(_cuts(part)[0])
+    alive, cuts = placement.alive(part), _cuts(part)
+    cut = np.unique(cuts.rows)
     cut = cut[alive[cut]]
-    again = minhash.join([minhash.signs(texts, params) for texts in _texts(part, cut)], params.bands)
-    signs = read_signs(Path(part.signs), params.bands).but(cut, again)
-    rows = np.flatnonzero(alive & (signs.shingles > 0))
-    here = signs.take(rows)
-    write_signs(out.scratch(".signs.arrow"), "row", rows, here)
-    repeats.spread([repeats.digests(here.hi, here.lo, rows.astype(np.uint64) + np.uint64(part.first))], task.shape.digest_bits, out)
+    again = minhash.join([minhash.sign_texts(texts, params) for texts in _remaining(part, cut, cuts)], params.bands)
+    write_signs(out.scratch(".signs.arrow"), "row", cut, again)
+    hi, lo, shingles = (column.copy() for column in read_sets(Path(part.signs)))
+    hi[cut], lo[cut], shingles[cut] = again.hi, again.lo, again.shingles
+    rows = np.flatnonzero(alive & (shingles > 0))
+    repeats.spread([repeats.digests(hi[rows], lo[rows], rows.astype(np.uint64) + np.uint64(part.first))], task.shape.digest_bits, out)
+    with out.scratch(".rows.npy").open("wb") as file:
+        np.save(file, rows)
     return int(alive.sum())
 
 
@@ -154,13 +158,21 @@ def match_digests(task: Step, out: Out) -> None:
 
 def spread_keys(task: Step, out: Out) -> None:
     """Deal out the keys of a part to the cells. Of documents with equal sets only the first takes part."""
-    signs, bits = task.file("alive", task.index, ".signs.arrow"), task.shape.key_bits
-    at = read_arrow(signs).column("row").to_numpy().astype(np.uint64) + np.uint64(task.parts()[task.index].first)
-    first = ~np.isin(at, task.links(task.index)["at"])
+    part, bits, again = task.parts()[task.index], task.shape.key_bits, task.file("alive", task.index, ".signs.arrow")
+    cut = read_arrow(again).column("row").to_numpy()
+    rows = np.load(task.file("alive", task.index, ".rows.npy"))
+    first = np.ones(part.docs, np.bool_)
+    first[(task.links(task.index)["at"] - np.uint64(part.first)).astype(np.int64)] = False
+    rows = rows[first[rows]]
+    members = np.empty(len(rows), MEMBER)
+    members["at"] = rows.astype(np.uint64) + np.uint64(part.first)
     with spool.writing(out.scratch("")) as cells:
         for band in range(task.params.sign.bands):
-            members = np.empty(np.count_nonzero(first), MEMBER)
-            members["key"], members["at"] = read_band(signs, band)[first], at[first]
+            keys = read_band(Path(part.signs), band)
+            if len(cut):
+                keys = keys.copy()
+                keys[cut] = read_band(again, band)
+            members["key"] = keys[rows]
             cells.add(np.uint64(band << bits) | spool.partition_of(members["key"], bits), members)
 
 
@@ -173,11 +185,10 @@ def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
     before = placement.earlier_documents(parts)
     firsts, last = np.array([part.first for part in parts], np.uint64), task.params.sign.bands << task.shape.key_bits
     not_compared, capped = np.zeros((2, len(parts)), np.int64)
+    keys = [spool.Reader(task.file("keys", i), MEMBER) for i in range(len(parts))]
     with spool.writing(out.scratch(".pairs")) as pairs, spool.writing(out.scratch(".involved")) as involved:
         for cell in range(task.index * task.shape.cells, min((task.index + 1) * task.shape.cells, last)):
-            buckets = Buckets(cap)
-            for members in _gathered(run for i in range(len(parts)) for run in spool.runs(task.file("keys", i), cell, MEMBER)):
-                new, found = buckets.add(members["key"], members["at"])
+            for new, found in _filled(keys, cell, cap):
                 where = placement.part_indices(parts, new.at)
                 np.add.at(not_compared, where, np.maximum(new.rank - cap, 0))
                 np.add.at(capped, where, new.rank == cap)
@@ -198,15 +209,27 @@ def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
     return passed
 
 
+def _filled(keys: Sequence[spool.Reader], cell: int, cap: int) -> Iterator[tuple[law.Members, Iterator[tuple[U64, U64]]]]:
+    """Fill the buckets of one cell, some members at a time."""
+    crowd = law.Crowd(sum(part.count(cell) for part in keys))
+    for part in keys:
+        for run in part.runs(cell):
+            crowd.count(run["key"])
+    buckets = Buckets(cap)
+    crowds = (run[crowd.holds(run["key"])] for part in keys for run in part.runs(cell))
+    for members in spool.gathered(crowds, BATCH):
+        yield buckets.add(members["key"], members["at"])
+
+
 def collect_sets(task: Step, out: Out) -> None:
     """The shingle sets of the documents of a part that are candidates."""
     part = task.parts()[task.index]
     at = _distinct(task.candidates(task.index, ".involved", ORDINAL))
     counts = [np.zeros(1, np.int64)]
     with out.scratch(".flat").open("wb") as flat:
-        for texts in _texts(part, (at - np.uint64(part.first)).astype(np.int64)):
-            sets = minhash.shingle_sets(texts, task.params.sign.shingle)
-            flat.write(sets.flat.astype("<u8", copy=False).tobytes())
+        for texts in _remaining(part, (at - np.uint64(part.first)).astype(np.int64), _cuts(part)):
+            sets = minhash.set_texts(texts, task.params.sign.shingle)
+            flat.write(sets.flat.astype("<u8", copy=False).data)
             counts.append(np.diff(sets.offsets))
     for suffix, column in ((".at.npy", at), (".offsets.npy", np.cumsum(np.concatenate(counts)))):
         with out.scratch(suffix).open("wb") as file:
@@ -291,12 +314,12 @@ def _settled(task: Step, parts: tuple[Part, ...], part: Part) -> pa.Table:
 
 
 def _shape(docs: int, params: NearParams, memory: int) -> Shape:
-    key_bits = spool.partition_bits(docs, WORKING_BYTES, memory)
-    cells = BATCH // max(1, docs >> key_bits)
+    """As the number of documents demands; memory has a say only where there is little of it."""
+    key_bits = spool.partition_bits(docs, WORKING_BYTES, min(memory, CELL * WORKING_BYTES))
     return Shape(
-        digest_bits=spool.partition_bits(docs, repeats.WORKING_BYTES, memory),
+        digest_bits=spool.partition_bits(docs, repeats.WORKING_BYTES, min(memory, repeats.TOGETHER * repeats.WORKING_BYTES)),
         key_bits=key_bits,
-        cells=max(1, min(cells, params.sign.bands << key_bits)),
+        cells=max(1, min(CELL // max(1, docs >> key_bits), params.sign.bands << key_bits)),
     )
 
 
@@ -305,37 +328,18 @@ def _tasks(shape: Shape, params: NearParams) -> int:
     return -(-(params.sign.bands << shape.key_bits) // shape.cells)
 
 
-def _cuts(part: Part) -> tuple[I64, I64]:
-    """The cut paragraphs of a part: rows, ascending, and paragraph indices."""
+def _cuts(part: Part) -> Cuts:
+    """The cut paragraphs of a part."""
     if part.cuts is None:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    table = pq.read_table(part.cuts, columns=["row", "paragraph"])
-    return table.column("row").to_numpy().astype(np.int64), table.column("paragraph").to_numpy().astype(np.int64)
+        return Cuts(*np.empty((4, 0), np.int64))
+    table = pq.read_table(part.cuts, columns=["row", "paragraph", "start", "end"])
+    return Cuts(*(table.column(name).to_numpy().astype(np.int64) for name in ("row", "paragraph", "start", "end")))
 
 
-def _texts(part: Part, rows: I64) -> Iterator[list[str]]:
-    """What remains of the text of each of ``rows``, in blocks."""
-    import pyarrow.compute as pc  # here, for it costs 30 ms that planning need not spend
-
-    cut_rows, paragraphs = _cuts(part)
-    starts, ends = np.searchsorted(cut_rows, rows, side="left"), np.searchsorted(cut_rows, rows, side="right")
-    column = read_arrow(Path(part.documents), ["text"]).column("text").take(pa.array(rows))
-    for begin, end in minhash.batches(pc.binary_length(column).to_pylist(), minhash.BLOCK):
-        texts = column.slice(begin, end - begin).to_pylist()
-        cuts = [set(paragraphs[a:b].tolist()) for a, b in zip(starts[begin:end].tolist(), ends[begin:end].tolist(), strict=True)]
-        yield [effective(text, cut) or "" for text, cut in zip(texts, cuts, strict=True)]
-
-
-def _gathered(runs: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Runs joined until they hold ``BATCH`` records."""
-    held: list[NDArray[Any]] = []
-    for run in runs:
-        held.append(run)
-        if sum(map(len, held)) >= BATCH:
-            yield np.concatenate(held)
-            held = []
-    if held:
-        yield np.concatenate(held)
+def _remaining(part: Part, rows: I64, cuts: Cuts) -> Iterator[Texts]:
+    """What remains of the text of each of ``rows``, in blocks. Reads nothing for none."""
+    if len(rows):
+        yield from remaining(read_arrow(Path(part.documents), ["text"]).column("text"), rows, cuts)
 
 
 def _distinct(runs: Iterable[U64]) -> U64:
