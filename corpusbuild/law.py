@@ -121,9 +121,10 @@ def decide(later: U64, earlier: U64, similarity: F64, gone: NDArray[np.bool_]) -
     if kernels.compiled():
         from corpusbuild.kernels import law as kernel
 
-        out = np.empty(len(later), np.uint64), np.empty(len(later), np.uint64), np.empty(len(later))
-        n = kernel.decide(*map(np.ascontiguousarray, (later, earlier, similarity)), gone, *out)
-        return out[0][:n], out[1][:n], out[2][:n]
+        (documents, partners), values = np.empty((2, len(later)), np.uint64), np.empty(len(later))
+        later, earlier, similarity = np.ascontiguousarray(later), np.ascontiguousarray(earlier), np.ascontiguousarray(similarity)
+        n = kernel.decide(later, earlier, similarity, gone, documents, partners, values)
+        return documents[:n], partners[:n], values[:n]
     at: list[int] = []
     survivors: list[int] = []
     best: list[float] = []

@@ -49,7 +49,7 @@ def read_signs(path: Path, bands: int) -> Signs:
 def read_sets(path: Path) -> tuple[U64, U64, NDArray[np.int32]]:
     """The digest of each document's shingle set, in two halves, and how many the set has."""
     table = read_arrow(path)
-    hi, lo, sizes = (table.column(name).to_numpy() for name in ("digest_hi", "digest_lo", "shingles"))
+    hi, lo, sizes = (table.column(name).to_numpy().copy() for name in ("digest_hi", "digest_lo", "shingles"))
     return hi, lo, sizes
 
 
@@ -88,7 +88,8 @@ def _by_kernel(texts: Texts) -> Columns:
 
     begin, end = int(texts.offsets[0]), int(texts.offsets[-1])
     n = len(texts.offsets) - 1
-    places, counts = np.empty((np.count_nonzero(texts.data[begin:end] == 10) + n, 4), np.int64), np.zeros(n, np.int64)
+    most = n + int(np.count_nonzero(texts.data[begin:end] == 10))
+    places, counts = np.empty((most, 4), np.int64), np.zeros(n, np.int64)
     places = places[: paragraphs.paragraphs(*texts, _spaces(), places, counts)]
     first_byte, last_byte, starts, ends = (column.copy() for column in places.T)
     return np.repeat(np.arange(n), counts), starts, ends, *blake3.digests(texts.data, first_byte, last_byte)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from corpusbuild import kernels
 from corpusbuild.text import effective
 
-U8, I64 = NDArray[np.uint8], NDArray[np.int64]
+U8 = NDArray[np.uint8]
+I64 = NDArray[np.int64]
 
 BLOCK = 1 << 20  # bytes of text worked on at once
 
@@ -22,7 +23,9 @@ class Texts(NamedTuple):
     offsets: I64
 
     def strings(self) -> list[str]:
-        return [bytes(self.data[start:end]).decode() for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)]
+        return [
+            bytes(self.data[start:end]).decode() for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
+        ]
 
     def blocks(self) -> Iterator["Texts"]:
         """The same texts, some at a time: at most ``BLOCK`` bytes of them, or one that is longer."""

@@ -10,7 +10,7 @@ LAYERS = [
     (
         "pure",
         {
-            "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "resume",
+            "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "resume",
             "kernels", "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant", "workflow",
         },
     ),

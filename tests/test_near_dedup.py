@@ -151,7 +151,9 @@ def assert_lawful(entry: Input, texts: Texts, params: NearParams, before: frozen
 
 
 @settings(deadline=None, max_examples=60)
-@given(SOURCES, PARAMS, st.sampled_from([1000, 3000, 1 << 30]), st.sampled_from([1, 3, 1 << 20]), st.booleans(), st.booleans(), FORM, st.data())
+@given(
+    SOURCES, PARAMS, st.sampled_from([1000, 3000, 1 << 30]), st.sampled_from([1, 3, 1 << 20]), st.booleans(), st.booleans(), FORM, st.data()
+)
 def test_the_law(
     sources: Sources, params: NearParams, memory: int, batch: int, backwards: bool, with_exact: bool, form: Kernels, data: st.DataObject
 ) -> None:

@@ -7,13 +7,14 @@ words that a block is worked into and the 16 words of the block. What is longer 
 from typing import Any
 
 import numpy as np
-
 from blake3 import blake3
 from numpy.typing import NDArray
 
 from corpusbuild.kernels.jit import inlined, kernel
 
-U8, U32, I64, U64 = NDArray[np.uint8], NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint64]
+U8 = NDArray[np.uint8]
+I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
 
 LANES = 16
 BYTES = "Array(uint8, 1, 'C', readonly=True)"
@@ -95,8 +96,8 @@ def _put(state: Any, lane: int, data: Any, at: Any, length: Any, flags: Any) -> 
     else:
         for word in range(16):
             state[256 + 16 * word + lane] = np.uint32(0)
-        for i in range(length):
-            state[256 + 16 * (i >> 2) + lane] |= np.uint32(data[at + i]) << np.uint32(8 * (i & 3))
+        for k in range(length):
+            state[256 + 16 * (k >> 2) + lane] |= np.uint32(data[at + k]) << np.uint32(8 * (k & 3))
     state[192 + lane] = state[208 + lane] = NONE
     state[224 + lane] = np.uint32(length)
     state[240 + lane] = flags
@@ -151,8 +152,7 @@ def digests(data: U8, starts: I64, ends: I64) -> tuple[U64, U64]:
     out = np.empty((len(starts), 8), np.uint32)
     short = np.flatnonzero(ends - starts <= CHUNK)
     _hash(data, starts, ends, short, out)
-    whole = memoryview(data)
     for i in np.flatnonzero(ends - starts > CHUNK).tolist():
-        out[i, :4] = np.frombuffer(blake3(whole[starts[i] : ends[i]]).digest(16), "<u4")
+        out[i, :4] = np.frombuffer(blake3(data.data[starts[i] : ends[i]]).digest(16), "<u4")
     halves = np.ascontiguousarray(out[:, :4]).astype("<u4", copy=False).view(">u8").astype(np.uint64)
     return halves[:, 0].copy(), halves[:, 1].copy()

@@ -92,9 +92,9 @@ def _set(rows: Any, n: Any, out: Any, places: Any) -> Any:
     for place in range(1, (1 << bits) + 1):
         places[place] += places[place - 1]
     for i in range(n):
-        place = np.uint64((rows[i] >> np.uint64(1)) >> shift)
-        out[np.uint64(places[place])] = rows[i]
-        places[place] += 1
+        bucket = np.uint64((rows[i] >> np.uint64(1)) >> shift)
+        out[np.uint64(places[bucket])] = rows[i]
+        places[bucket] += 1
     kept = 0
     for i in range(n):
         value = out[i]

@@ -138,11 +138,11 @@ def sign_alive(task: Step, out: Out) -> int:
     """Sign again the documents of a part that lost a paragraph, and deal out the digests of all that are still there and have words."""
     part, params = task.parts()[task.index], task.params.sign
     alive, cuts = placement.alive(part), _cuts(part)
-    cut = np.unique(cuts.rows)
+    cut: I64 = np.unique(cuts.rows)
     cut = cut[alive[cut]]
     again = minhash.join([minhash.sign_texts(texts, params) for texts in _remaining(part, cut, cuts)], params.bands)
     write_signs(out.scratch(".signs.arrow"), "row", cut, again)
-    hi, lo, shingles = (column.copy() for column in read_sets(Path(part.signs)))
+    hi, lo, shingles = read_sets(Path(part.signs))
     hi[cut], lo[cut], shingles[cut] = again.hi, again.lo, again.shingles
     rows = np.flatnonzero(alive & (shingles > 0))
     repeats.spread([repeats.digests(hi[rows], lo[rows], rows.astype(np.uint64) + np.uint64(part.first))], task.shape.digest_bits, out)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from corpusbuild.minhash import join, sign_texts
 from corpusbuild.minhash import SignParams as SignParams
+from corpusbuild.minhash import join, sign_texts
 from corpusbuild.model import Counts, Tally, add_counts
 from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.signfile import PARAGRAPHS, paragraph_rows, write_signs
