@@ -20,10 +20,11 @@ CLOSING_SECONDS = 5.0
 
 
 class Made(NamedTuple):
-    """A step that exists now, and the seconds from its beginning to its end."""
+    """A step that exists now, the seconds from its beginning to its end, and those that its tasks took, all together."""
 
     contents: Contents
     seconds: float
+    worked: float
 
 
 class Ahead:
@@ -99,4 +100,4 @@ class Ahead:
         started = time.monotonic()
         with disk(self._shop.store.root):
             contents = realise(step, self._shop)
-        return Made(contents, time.monotonic() - started)
+        return Made(contents, time.monotonic() - started, self._shop.worked.get(step.label, 0.0))

@@ -34,6 +34,8 @@ class Workshop(AbstractContextManager["Workshop"]):
     tell: Callable[[str, Progress], None] = lambda label, progress: None
     """Told of every part of a step that ended: the step's label, and how far its map is."""
     kernels: Form = "reference"
+    worked: dict[str, float] = field(default_factory=dict)
+    """Label of a step -> seconds that its tasks took in this run, all together."""
     _pool: Executor | None = field(default=None, init=False)
     _form: Kernels = field(default=PLAIN, init=False)
     _closed: bool = field(default=False, init=False)
@@ -164,6 +166,7 @@ def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper
             progress=tell,
         ):
             values[outcome.key.rsplit("/", 1)[1]] = msgspec.to_builtins(outcome.value)
+            shop.worked[step.label] = shop.worked.get(step.label, 0.0) + outcome.seconds
         if len(values) != len(names):
             raise StageError(step.label, "map", f"{len(names)} tasks gave {len(values)} values; two have one name")
         return [values[name] for name in names]

@@ -53,9 +53,9 @@ def drive(
     wanted = [step for step in plan.steps if STAGES.index(step.stage.name) <= STAGES.index(until)]
     run = plan.loaded.corpus.run
 
-    def tell(step: Step, seconds: float) -> None:
+    def tell(step: Step, seconds: float, worked: float = 0.0) -> None:
         contents = store.contents(step.stage.name, step.key)
-        journal.built(step.label, contents, seconds)
+        journal.built(step.label, contents, seconds, worked)
         say(report.step_line(step.label, contents))
         built(step)
 
@@ -83,7 +83,7 @@ def drive(
             except Exception as error:
                 journal.failed(step.label, str(error), getattr(error, "exit_code", 1))
                 raise
-            tell(step, made.seconds)
+            tell(step, made.seconds, made.worked)
     if wanted == list(plan.steps):
         if not is_published(plan, store):
             _publishing(undo)
@@ -113,12 +113,20 @@ def open_workshop(
     watch: Callable[[str, Progress], None] = lambda label, progress: None,
 ) -> Workshop:
     """Where steps are built, as a configuration's ``[run]`` and the options of a run say."""
-    memory, cores = max(1, run.memory_bytes() - DRIVER_BYTES), len(os.sched_getaffinity(0))
-    workers = options.workers or run.workers or min(cores, max(1, memory // WORKER_BYTES))
+    memory, cores, workers = _for_workers(run), len(os.sched_getaffinity(0)), workers_for(run, options)
     if not (options.workers or run.workers) and workers < cores:
         say(f"run.memory of {run.memory} is enough for {workers} of {cores} cores; raise it to use more")
     policy = Policy(attempts=run.part_attempts, timeout=run.part_timeout, heartbeat=run.heartbeat)
     return Workshop(store, options.executor or run.executor, workers, memory, say, policy, watch, run.kernels)
+
+
+def workers_for(run: Run, options: Options) -> int:
+    """How many workers a run has: as many as it says, else as many as there are cores, and memory for."""
+    return options.workers or run.workers or min(len(os.sched_getaffinity(0)), max(1, _for_workers(run) // WORKER_BYTES))
+
+
+def _for_workers(run: Run) -> int:
+    return max(1, run.memory_bytes() - DRIVER_BYTES)
 
 
 def _publishing(undo: Undo | None) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from corpusbuild.durable import disk
 from corpusbuild.model import Contents, total
 from corpusbuild.plan import Plan
+from corpusbuild.stage import Step
 from corpusbuild.store import Store
 
 
@@ -28,18 +29,21 @@ class Journal:
         with disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = _next(folder)
+        self._steps, self._store = {step.label: step for step in plan.steps}, store
         stale = [step.label for step in plan.steps if not store.has(step.stage.name, step.key)]
         reused = [step.label for step in plan.steps if store.has(step.stage.name, step.key)]
         self._write("begin", build=plan.name, id=plan.id, at=_now(), pid=os.getpid(), options=options, to_build=stale, reused=reused)
 
-    def built(self, label: str, contents: Contents, seconds: float) -> None:
-        """``seconds`` from the step's beginning to its end; others may have been under way meanwhile."""
+    def built(self, label: str, contents: Contents, seconds: float, worked: float = 0.0) -> None:
+        """``seconds`` from the step's beginning to its end, while others may have been under way; ``worked`` those of its tasks, all together."""
         tally = total(list(contents.counts.values()))
         self._write(
             "step",
             label=label,
             key=contents.key,
             seconds=round(seconds, 3),
+            worked=round(worked, 3),
+            text_bytes=text_bytes(self._steps[label], self._store),
             docs_in=tally.docs_in,
             kept=tally.kept,
             bytes=sum(f.size for f in contents.files),
@@ -60,6 +64,15 @@ class Journal:
     def _write(self, event: str, **fields: Any) -> None:
         with disk(self._file), self._file.open("ab") as file:
             file.write(msgspec.json.encode({"event": event, **fields}) + b"\n")
+
+
+def text_bytes(step: Step, store: Store) -> int:
+    """Bytes of text that a step reads, as far as its inputs say."""
+    by_role = [
+        sum(total(list(store.contents(s.stage.name, s.key).counts.values())).also.get("text_bytes", 0) for s in by)
+        for by in step.inputs.values()
+    ]
+    return max(by_role, default=0)
 
 
 def runs(store: Store, build: str | None = None) -> Iterator[tuple[Path, list[dict[str, Any]]]]:

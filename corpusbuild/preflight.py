@@ -32,7 +32,7 @@ _COMPRESSED = (".gz", ".zst", ".xz", ".bz2", ".parquet")
 def needed(plan: Plan, store: Store) -> dict[str, int]:
     """Bytes that the steps still to be built will take at most, by what they are for. Sources of unknown size count as nothing."""
     missing = {step.label for step in plan.steps if not store.has(step.stage.name, step.key)}
-    text = {step.source: _text_bytes(step.params, store, step.key) for step in plan.steps if step.stage.name == "fetch"}
+    text = text_by_source(plan, store)
     whole = sum(text.values())
     unfetched = [step.params for step in plan.steps if step.stage.name == "fetch" and step.label in missing]
     unfiltered = sum(n for source, n in text.items() if f"filter:{source}" in missing)
@@ -50,10 +50,29 @@ def needed(plan: Plan, store: Store) -> dict[str, int]:
     return {what: int(n) for what, n in wants.items() if n}
 
 
+def text_by_source(plan: Plan, store: Store) -> dict[str, int]:
+    """Source id -> bytes of its text: counted where it was fetched, else by the sizes of its files."""
+    return {step.source: _text_bytes(step.params, store, step.key) for step in plan.steps if step.stage.name == "fetch"}
+
+
+def download(plan: Plan, store: Store) -> int:
+    """Bytes that come over the network, as far as sizes are known."""
+    return sum(_size(source) for source in _to_fetch(plan, store) if not is_local(source.url))
+
+
+def has_unknown(plan: Plan, store: Store) -> bool:
+    """Whether a source that has to be fetched says no size."""
+    return any(_size(source) == 0 for source in _to_fetch(plan, store))
+
+
+def _to_fetch(plan: Plan, store: Store) -> list[Source]:
+    return [step.params for step in plan.steps if step.stage.name == "fetch" and not store.has("fetch", step.key)]
+
+
 def check(plan: Plan, store: Store) -> None:
     """Refuse a build that cannot fit. ``DiskError`` says how much it needs, for what, and where."""
     wants = needed(plan, store)
-    free = shutil.disk_usage(_existing(store)).free
+    free = shutil.disk_usage(existing(store)).free
     if sum(wants.values()) > free:
         parts = ", ".join(f"{what} {size(n)}" for what, n in wants.items())
         raise DiskError(
@@ -83,7 +102,7 @@ def _size(source: Source) -> int:
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
-def _existing(store: Store) -> str:
+def existing(store: Store) -> str:
     """The nearest folder that exists: the cache may still have to be made."""
     path = store.root.absolute()
     while not path.exists():

@@ -187,12 +187,17 @@ def state(step: Step, store: Store, last: BuildRecord | None) -> tuple[str, str]
     return ("stale", why) if before else ("missing", "")
 
 
-def _why(step: Step, before: StepRecord) -> str:
-    changed = [
-        f"{name} {_shown(old)} -> {_shown(new)}" for name, old, new in changes(before.params, decides(step), _origin(step)) if old != new
-    ]
+def changed_fields(step: Step, before: StepRecord) -> list[tuple[str, str, str]]:
+    """Every field in which a step is not what it was: (name as a configuration has it, then, now)."""
+    now = msgspec.json.decode(msgspec.json.encode(decides(step)))  # as a record gives them back: a tuple is a list
+    found = [(name, _shown(old), _shown(new)) for name, old, new in changes(before.params, now, _origin(step))]
     if before.version != step.stage.version:
-        changed.insert(0, f"corpusbuild's {step.stage.name} version {before.version} -> {step.stage.version}")
+        found.insert(0, (f"corpusbuild's {step.stage.name} version", str(before.version), str(step.stage.version)))
+    return found
+
+
+def _why(step: Step, before: StepRecord) -> str:
+    changed = [f"{name} {old} -> {new}" for name, old, new in changed_fields(step, before)]
     if changed:
         return "; ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
     if before.key == step.key:

@@ -17,12 +17,11 @@ from corpusbuild.drive import open_workshop
 from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
 from corpusbuild.fetching import fetch_steps, is_fetched
-from corpusbuild.journal import Journal
+from corpusbuild.journal import Journal, text_bytes
 from corpusbuild.model import Key, total
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import BuildRecord, is_published, publish
 from corpusbuild.stage import Step
-from corpusbuild.store import Store
 from corpusbuild.undo import Undo, finish_pending
 
 
@@ -109,7 +108,7 @@ class Session:
         except CorpusError as error:
             return self._failed(error, run, step.label)
         self.stale.pop(step.key, None)
-        run.journal.built(step.label, made.contents, made.seconds)
+        run.journal.built(step.label, made.contents, made.seconds, made.worked)
         self._tell_built(step)
         return None
 
@@ -207,15 +206,6 @@ class Session:
             run.codes.append(error.exit_code)
             run.journal.failed(label, str(error), error.exit_code)
         return TaskFailed(str(error), report=False)
-
-
-def text_bytes(step: Step, store: Store) -> int:
-    """Bytes of text that a step reads, as far as its inputs say."""
-    by_role = [
-        sum(total(list(store.contents(s.stage.name, s.key).counts.values())).also.get("text_bytes", 0) for s in by)
-        for by in step.inputs.values()
-    ]
-    return max(by_role, default=0)
 
 
 def facts(record: BuildRecord) -> dict[str, Any]:
