@@ -70,7 +70,8 @@ class Corpus:
         for file in self.manifest.get("files", ()):
             self._check(self.path / file["name"], file["sha256"])
         if self.token_manifest is not None and self._tokens is not None:
-            for file in [*self.token_manifest["files"], self.token_manifest["index"]]:
+            tables = [self.token_manifest[name] for name in ("index", "sequences") if name in self.token_manifest]
+            for file in [*self.token_manifest["files"], *tables, *self.token_manifest.get("formats", ())]:
                 self._check(self._tokens / file["name"], file["sha256"])
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -30,8 +30,8 @@ class Task(Record):
 class Out(Protocol):
     """Where one task writes. Files appear in the step's directory, whole and durable, only when the task has returned."""
 
-    def path(self, suffix: str) -> Path:
-        """A place to write the file ``<task name><suffix>``, to be published with the task."""
+    def path(self, suffix: str, folder: str = "") -> Path:
+        """A place to write the file ``<task name><suffix>``, to be published with the task, in a ``folder`` of the entry if one is named."""
         ...
 
     def scratch(self, suffix: str) -> Path:

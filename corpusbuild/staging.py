@@ -69,15 +69,27 @@ class Staging:
     def put(self, name: str, data: bytes) -> None:
         """Write a small file of the entry, whole and durable."""
         with disk(self.out / name):
+            self.make_folder((self.out / name).parent)
             write_atomic(self.out / name, data)
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder of ``out`` that may not be there yet, durably."""
+        if folder.is_dir():
+            return
+        self.make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync_dir(folder.parent)
 
     def inventory(self) -> list[File]:
         """Every file of ``out`` but the contents page, by name. Digests that tasks took when they wrote are not taken again."""
         known = {file.path: file for page in self.done.glob("*.json") for file in msgspec.json.decode(page.read_bytes(), type=Done).files}
         files = []
-        for path in sorted(p for p in self.out.iterdir() if p.name != CONTENTS):  # a killed commit may have left its page
-            file = known.get(f"out/{path.name}") or File(path=path.name, size=path.stat().st_size, blake3=file_blake3(path))
-            files.append(File(path=path.name, size=file.size, blake3=file.blake3))
+        for path in sorted(
+            p for p in self.out.rglob("*") if p.is_file() and p != self.out / CONTENTS
+        ):  # a killed commit may have left its page
+            name = path.relative_to(self.out).as_posix()
+            file = known.get(f"out/{name}") or File(path=name, size=path.stat().st_size, blake3=file_blake3(path))
+            files.append(File(path=name, size=file.size, blake3=file.blake3))
         return files
 
 
@@ -88,8 +100,9 @@ class TaskOut(Out):
         self._staging, self._task = staging, task
         self._files: dict[Path, Path] = {}
 
-    def path(self, suffix: str) -> Path:
-        return self._open(self._staging.out / f"{self._task}{suffix}")
+    def path(self, suffix: str, folder: str = "") -> Path:
+        self._staging.make_folder(self._staging.out / folder)
+        return self._open(self._staging.out / folder / f"{self._task}{suffix}")
 
     def scratch(self, suffix: str) -> Path:
         return self._open(self._staging.scratch / f"{self._task}{suffix}")
@@ -132,14 +145,15 @@ def adopt(other: Path, staging: Staging) -> None:
             continue
         for file in done.files:
             target = staging.home / file.path
+            staging.make_folder(target.parent)
             target.unlink(missing_ok=True)
             try:
                 os.link(other / file.path, target)
             except OSError:  # a file system without hard links
                 shutil.copyfile(other / file.path, target)
                 fsync_file(target)
-        fsync_dir(staging.out)
-        fsync_dir(staging.scratch)
+        for directory in sorted({staging.out, staging.scratch, *((staging.home / file.path).parent for file in done.files)}):
+            fsync_dir(directory)
         write_atomic(staging.done / page.name, page.read_bytes())
 
 

@@ -52,9 +52,9 @@ def _files(plan: Plan, store: Store) -> Iterator[tuple[str, Path]]:
     """The files under the readable names, but for the store's own page."""
     for name, entry in links(plan, store).items():
         if (entry / CONTENTS).exists():
-            for path in entry.iterdir():
-                if path.name != CONTENTS:
-                    yield str((name / path.name).relative_to(store.root)), path
+            for path in entry.rglob("*"):
+                if path.is_file() and path != entry / CONTENTS:
+                    yield str((name / path.relative_to(entry)).relative_to(store.root)), path
 
 
 def _dropped(tally: Tally | None) -> int | None:

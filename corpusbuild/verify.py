@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusbuild.build import Workshop, check_counts, realise
@@ -90,8 +91,9 @@ def _entry_problems(entry: Path, deep: bool, seen: Checked) -> Iterator[str]:
             yield f"{path} has {path.stat().st_size} bytes, not {file.size}: {again}"
         elif deep and file_blake3(path) != file.blake3:
             yield f"{path} changed since it was committed: {again}"
-    known = {CONTENTS, *(file.path for file in contents.files)}
-    for stranger in sorted(path for path in entry.iterdir() if path.name not in known):
+    known = {entry / name for name in (CONTENTS, *(file.path for file in contents.files))}
+    known |= {folder for path in known for folder in path.parents}
+    for stranger in sorted(path for path in entry.rglob("*") if path not in known and path.parent in known):
         yield f"{stranger} does not belong there: move it away"
     try:
         check_counts(contents.label, contents.counts, [])
@@ -113,7 +115,9 @@ def _manifest_problems(entry: Path, deep: bool, again: str) -> Iterator[str]:
         return
     if line != sums_line(data, MANIFEST):
         yield f"{entry / MANIFEST} is not what {MANIFEST_SHA256} says: {again}"
-    for file in [*manifest.get("shards", ()), *manifest.get("files", ()), *filter(None, [manifest.get("index")])] if deep else ():
+    named = [*manifest.get("shards", ()), *manifest.get("files", ()), *manifest.get("formats", ())]
+    named += [manifest[table] for table in ("index", "sequences") if table in manifest]
+    for file in named if deep else ():
         path = entry / file["name"]
         if path.is_file() and file_sha256(path) != file["sha256"]:
             yield f"{path} has not the sha256 that {MANIFEST} says: {again}"
@@ -168,9 +172,9 @@ def _recount(step: StepRecord, entry: Path, again: str) -> Iterator[str]:
                 for source, n in _counted(pq.read_table(path, columns=["source_id"]).column("source_id")):
                     _add_kept(found, source, n)
         if step.stage == "tokenize":
-            ids = pq.read_table(entry / "index.parquet", columns=["id"]).column("id")
+            ids = pq.read_table(entry / "index.parquet", columns=["id"]).column("id")  # a document may be cut, or drawn again
             expected = {("", "kept"): sum(tally.kept for tally in step.counts.values())}
-            _add_kept(found, "", len(ids))
+            _add_kept(found, "", pc.count_distinct(ids).as_py())
     except (OSError, pa.ArrowInvalid) as error:
         yield f"{entry}: a table of {step.label} cannot be read ({error}): {_remedy(entry)}"
         return

@@ -17,8 +17,9 @@ class FolderOut(Out):
         self._home, self._task = home, task
         self._files: list[Path] = []
 
-    def path(self, suffix: str) -> Path:
-        return self._open(self._home / "out" / f"{self._task}{suffix}")
+    def path(self, suffix: str, folder: str = "") -> Path:
+        (self._home / "out" / folder).mkdir(parents=True, exist_ok=True)
+        return self._open(self._home / "out" / folder / f"{self._task}{suffix}")
 
     def scratch(self, suffix: str) -> Path:
         return self._open(self._home / "scratch" / f"{self._task}{suffix}")
@@ -73,13 +74,18 @@ def run(
         inputs={role: tuple(entries) for role, entries in inputs.items()},
         map=serial,
         scratch=home / "scratch",
-        put=lambda name, data: (home / "out" / name).write_bytes(data) and None,
+        put=lambda name, data: _put(home / "out" / name, data),
         memory=memory,
         say=(said if said is not None else []).append,
     )
     counts = stage.build(job)
     assert all(tally.adds_up() for tally in counts.values())
     return _entry(home / "out", stage, source, counts)
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
 
 
 def documents(home: Path, source: str, parts: Sequence[Sequence[str]]) -> Input:
@@ -96,7 +102,8 @@ def documents(home: Path, source: str, parts: Sequence[Sequence[str]]) -> Input:
 
 
 def _entry(folder: Path, stage: Stage, source: str, counts: Any) -> Input:
-    files = tuple(File(path=path.name, size=path.stat().st_size, blake3="") for path in sorted(folder.iterdir()))
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = tuple(File(path=name, size=(folder / name).stat().st_size, blake3="") for name in names)
     return Input(
         path=folder,
         source=source,

@@ -11,7 +11,7 @@ LAYERS = [
         "pure",
         {
             "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "resume",
-            "kernels", "origins", "progress", "datasheet", "law", "binfile", "rowdigest", "croissant", "workflow",
+            "kernels", "origins", "progress", "datasheet", "law", "binfile", "order", "mix", "rowdigest", "croissant", "workflow",
         },
     ),
     (
@@ -19,7 +19,7 @@ LAYERS = [
         {
             "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
             "webarchive", "ledger",
-            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "plugins", "runner", "machinecode",
+            "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "gather", "encoded", "encoding", "tokentables", "writers", "plugins", "runner", "machinecode",
         },
     ),
     (

@@ -12,7 +12,7 @@ import tokenizer_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusbuild import kernels
+from corpusbuild import encoding, kernels
 from corpusbuild.binfile import read
 from corpusbuild.errors import ConfigError, StageError
 from corpusbuild.model import Contents, File, Key, Tally
@@ -254,7 +254,7 @@ class Forgetful(Bytes):
 
 @pytest.mark.parametrize(("spelled", "told"), [(True, "its ids do not spell its text"), (False, "its ids do not decode to its text")])
 def test_ids_that_lose_text_without_a_reason_stop_the_build(tmp_path, monkeypatch, spelled, told):
-    monkeypatch.setattr(tokenize, "open_tokenizer", lambda spec: Forgetful(spelled))
+    monkeypatch.setattr(encoding, "open_tokenizer", lambda spec: Forgetful(spelled))
     with pytest.raises(StageError, match=f"tokenize: s:1: {told}"):
         run(tmp_path, [[("ab", "train"), ("cd", "train")]])
 
@@ -285,7 +285,7 @@ def test_whatever_the_faster_library_does_the_ids_are_the_tokenizers_own(tmp_pat
         assert isinstance(found, Fast)
         return Quick(found._plain, found._library)
 
-    monkeypatch.setattr(tokenize, "open_quickest", quickest)
+    monkeypatch.setattr(encoding, "open_quickest", quickest)
     said = []
     with kernels.using(kernels.Kernels("compiled")):
         quick, again = run(tmp_path / "quick", shards, tokenizer=spec, doc_sep_id=0, said=said)
