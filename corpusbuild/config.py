@@ -17,10 +17,11 @@ from corpusbuild import identifiers, language, licenses, pii, plugins, strict
 from corpusbuild.errors import ConfigError
 from corpusbuild.hashing import config_sha256, file_sha256
 from corpusbuild.kernels import Form
+from corpusbuild.mix import Share, share
 from corpusbuild.model import Record
 from corpusbuild.quality import FilterParams
 from corpusbuild.sources import Source, sources_from_config
-from corpusbuild.stages import earlier
+from corpusbuild.stages import earlier, tokenize
 from corpusbuild.stages.decontaminate import Protected
 from corpusbuild.stages.scrub import Policy as PiiPolicy
 from corpusbuild.stages.shard import SHARD, Sharding
@@ -152,6 +153,16 @@ class TokenizerConfig(Record):
     """What becomes of a document in which a control token is written: it is text like other text, or the document is left out of the tokens."""
     max_unknown: Annotated[float, Meta(ge=0, le=1)] = 0.01
     """The share of a source's ids that may stand for what the vocabulary lacks; with more, the build stops."""
+    formats: tuple[tokenize.Format, ...] = ()
+    """The layouts of other trainers in which the ids are written as well."""
+    shuffle: tokenize.Shuffle | None = None
+    """Absent means plan order."""
+    sequence_length: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None = None
+    """Ids in a sequence, where the ids are laid into sequences of one length."""
+    packing: tokenize.Method | None = None
+    """How, with sequence_length; absent means concatenate."""
+    pad_id: Annotated[int, Meta(ge=0)] | None = None
+    """What fills a sequence; absent means the separator, or 0 where there is none."""
 
     def __post_init__(self) -> None:
         if self.path is not None and self.train is not None:
@@ -159,6 +170,16 @@ class TokenizerConfig(Record):
         for key, value in (("sha256", self.sha256), ("kind", self.kind)):
             if value is not None and self.path is None:
                 raise ValueError(f"{key} belongs to a file: name it with path")
+        if self.sequence_length is None and (self.packing is not None or self.pad_id is not None):
+            raise ValueError("packing and pad_id are of sequences of one length: say which, with sequence_length")
+        if self.sequence_length is not None and self.sequence_length > self.max_file_tokens:
+            raise ValueError(
+                f"sequence_length ({self.sequence_length}) is more than a file may hold, max_file_tokens ({self.max_file_tokens})"
+            )
+        if self.packing == "best-fit" and self.shuffle is not None and self.shuffle.unit == "window":
+            raise ValueError('packing = "best-fit" cuts no document, and shuffle.unit = "window" does: shuffle by document')
+        if repeated := sorted({name for name in self.formats if self.formats.count(name) > 1}):
+            raise ValueError(f"formats names {', '.join(repeated)} twice")
 
 
 class Stages(Record):
@@ -219,6 +240,8 @@ class Corpus(Record):
     dedup: Dedup = Dedup()
     decontam: Decontam = Decontam()
     pii: Pii = Pii()
+    mix: dict[Name, float | Text | Share] | None = None
+    """How much of the train ids each source gives: a weight, a number of ids ("2B"), or one of both with how many epochs it may take."""
     stages: Stages = Stages()
     run: Run = Run()
 
@@ -239,6 +262,7 @@ class Loaded:
     protected: tuple[Protected, ...]
     against: tuple[earlier.Params, ...]
     tokenizer: Spec
+    mix: dict[str, Share] | None
     """With no path where it is bytes, or is trained."""
     doc_sep_id: int | None
     plugins: dict[str, str]
@@ -316,6 +340,8 @@ def load_decoded(
     problems += more
     validators, more = _validators(corpus)
     problems += more
+    shares, more = _mix(corpus)
+    problems += more
     tokenizer, separator, more = _tokenizer(corpus.tokenizer, folder)
     problems += more
     if problems:
@@ -332,6 +358,7 @@ def load_decoded(
         protected=protected,
         against=against,
         tokenizer=tokenizer,
+        mix=shares,
         doc_sep_id=separator,
         plugins=found,
         lid=lid,
@@ -502,6 +529,23 @@ def _validators(corpus: Corpus) -> tuple[str | None, list[str]]:
         return identifiers.version(), []
     except ImportError:
         return None, [f"pii.kinds: {', '.join(further)} need python-stdnum: pip install 'corpusbuild[pii]'"]
+
+
+def _mix(corpus: Corpus) -> tuple[dict[str, Share] | None, list[str]]:
+    """What is asked of each source, in plan order, where sources are mixed."""
+    if corpus.mix is None:
+        return None, []
+    ids = [source.id for source in corpus.sources]
+    problems = [f"mix.{name}: there is no source of that name, only {', '.join(ids)}" for name in corpus.mix if name not in ids]
+    problems += [f"mix: {name} is not in it; write {name} = 0 to leave it out" for name in ids if name not in corpus.mix]
+    shares = {}
+    for name in ids:
+        asked = corpus.mix.get(name, 0.0)
+        try:
+            shares[name] = asked if isinstance(asked, Share) else share(asked)
+        except ValueError as error:
+            problems.append(f"mix.{name}: {error}")
+    return shares, problems
 
 
 def _tokenizer(config: TokenizerConfig, folder: Path) -> tuple[Spec, int | None, list[str]]:

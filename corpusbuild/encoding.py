@@ -6,7 +6,6 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -87,6 +86,8 @@ class _Split:
         ids, sizes = ids.astype(self._dtype), np.diff(offsets)
         if self._separator is not None:
             ids, sizes = np.insert(ids, offsets[:-1], self._separator), sizes + 1
+        import pyarrow.compute as pc  # here, for it costs 30 ms that planning need not spend
+
         names, ends = text_bytes(rows.column("id").cast(pa.large_string()).combine_chunks())
         documents = np.zeros(len(rows), DOCUMENT)
         documents["first"], documents["ids"] = self._ids + np.cumsum(sizes) - sizes, sizes

@@ -39,6 +39,11 @@ class Share(Record):
             budget(self.tokens)
 
 
+def share(asked: float | str) -> Share:
+    """The share that a weight or a number of ids alone asks for."""
+    return Share(tokens=asked) if isinstance(asked, str) else Share(weight=float(asked))
+
+
 class Draw(Record):
     """How a source is drawn: ``passes`` whole, and once more the documents up to hash ``key`` and, of equal hashes, up to ``place`` in the corpus."""
 

@@ -302,4 +302,16 @@ def _tokenize_params(loaded: Loaded) -> tokenize.Params:
         max_file_tokens=corpus.tokenizer.max_file_tokens,
         on_special=corpus.tokenizer.on_special,
         max_unknown=corpus.tokenizer.max_unknown,
+        formats=tuple(sorted(corpus.tokenizer.formats)),
+        shuffle=corpus.tokenizer.shuffle,
+        packing=_packing(loaded),
+        mix=loaded.mix,
     )
+
+
+def _packing(loaded: Loaded) -> tokenize.Packing | None:
+    config = loaded.corpus.tokenizer
+    if config.sequence_length is None:
+        return None
+    pad = next((id for id in (config.pad_id, loaded.doc_sep_id) if id is not None), 0)
+    return tokenize.Packing(sequence_length=config.sequence_length, method=config.packing or "concatenate", pad_id=pad)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusbuild.build import Workshop, check_counts, realise
@@ -172,6 +171,8 @@ def _recount(step: StepRecord, entry: Path, again: str) -> Iterator[str]:
                 for source, n in _counted(pq.read_table(path, columns=["source_id"]).column("source_id")):
                     _add_kept(found, source, n)
         if step.stage == "tokenize":
+            import pyarrow.compute as pc  # here, for it costs 30 ms that nobody else need spend
+
             ids = pq.read_table(entry / "index.parquet", columns=["id"]).column("id")  # a document may be cut, or drawn again
             expected = {("", "kept"): sum(tally.kept for tally in step.counts.values())}
             _add_kept(found, "", pc.count_distinct(ids).as_py())

@@ -7,10 +7,11 @@ numbers only. Each file is written, in every layout that was asked for, with its
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from corpusbuild import binfile, mix, order, spool, writers
@@ -34,12 +35,15 @@ TOKENIZER = "tokenizer.json"
 Format = Literal["megatron", "npy", "nanotron", "mds", "litdata"]
 
 
+Method = Literal["concatenate", "best-fit"]
+
+
 class Shuffle(Record):
     """A permutation that depends on the seed and the documents' ids only."""
 
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=0, lt=2**53)] = 0
     unit: Literal["document", "window"] = "document"
-    window: int = 4096
+    window: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 4096
     """Ids in a window, for the unit of that name."""
 
 
@@ -47,7 +51,7 @@ class Packing(Record):
     """Sequences of one length."""
 
     sequence_length: int
-    method: Literal["concatenate", "best-fit"] = "concatenate"
+    method: Method = "concatenate"
     pad_id: int = 0
 
 
