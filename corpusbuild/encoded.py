@@ -35,7 +35,7 @@ DOCUMENT = np.dtype(
 
 
 class Shards(Record):
-    """The encoded shards of a build."""
+    """The encoded shards of a build, or pieces of shards, in their order."""
 
     home: str
     n: int

@@ -1,4 +1,4 @@
-"""Encoding: the documents of one shard to ids, checked one by one, as the token stage keeps them between its rounds."""
+"""Encoding: the documents of a piece of a shard to ids, checked one by one, as the token stage keeps them between its rounds."""
 
 from io import BufferedWriter
 from typing import Any, Literal
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from corpusbuild import binfile, order
 from corpusbuild.encoded import DOCUMENT, SPLITS
+from corpusbuild.errors import ConfigError
 from corpusbuild.kernels import compiled
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.stage import Out, Task
 from corpusbuild.tokenizer import Spec, open_quickest, open_tokenizer, text_bytes
-from corpusbuild.tokenizer.reading import OtherIds, Reading, Table
+from corpusbuild.tokenizer.reading import OtherIds, Piece, Reading, Table
 
 REFUSED = pa.schema([("id", pa.string()), ("source", pa.string())])
 """``refused.parquet``, with ``tokenizer.on_special = "refuse"``: the documents that were left out."""
@@ -30,7 +31,7 @@ class How(Record):
 
 
 class Encode(Task):
-    path: str
+    piece: Piece
     sources: tuple[str, ...]
     how: How
     plain: bool = False
@@ -38,10 +39,11 @@ class Encode(Task):
 
 
 def encode_shard(task: Encode, out: Out) -> Any:
-    """Encode one shard to the files that ``encoded`` speaks of."""
+    """Encode a piece of a shard to the files that ``encoded`` speaks of."""
     how = task.how
     tokenizer = open_tokenizer(how.tokenizer) if task.plain or not compiled() else open_quickest(how.tokenizer)
-    reading = Reading(tokenizer, task.path, refuse=how.on_special == "refuse")
+    check_special("doc_sep_id", how.doc_sep_id, tokenizer.vocab_size)
+    reading = Reading(tokenizer, task.piece, refuse=how.on_special == "refuse")
     counted: Counts = {}
     sinks = {split: _Split(task, split, out, binfile.dtype_for(tokenizer.vocab_size)) for split in SPLITS}
     try:
@@ -55,11 +57,21 @@ def encode_shard(task: Encode, out: Out) -> Any:
     if how.on_special == "refuse":
         refused = [gone.rename_columns(REFUSED.names) for gone in reading.refused]
         pq.write_table(pa.concat_tables([REFUSED.empty_table(), *refused]), out.scratch(".refused.parquet"))
-    return {"counts": msgspec.to_builtins(add_counts([counted, reading.counts])), "decoded": [reading.decoded, reading.restored]}
+    return {
+        "counts": msgspec.to_builtins(add_counts([counted, reading.counts])),
+        "decoded": [reading.decoded, reading.restored],
+        "losses": list(tokenizer.losses),
+        "vocab_size": tokenizer.vocab_size,
+    }
+
+
+def check_special(name: str, id: int | None, vocab_size: int) -> None:
+    if id is not None and id >= vocab_size:
+        raise ConfigError(f"tokenizer.{name}: {id} is not below the vocabulary's size, {vocab_size}")
 
 
 class _Split:
-    """The files of one split of the shard."""
+    """The files of one split of the piece."""
 
     def __init__(self, task: Encode, split: str, out: Out, dtype: np.dtype[Any]):
         self._separator, self._sources, self._dtype = task.how.doc_sep_id, pa.array(task.sources, pa.string()), dtype

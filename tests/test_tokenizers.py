@@ -12,7 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusbuild.errors import ConfigError, IntegrityError
-from corpusbuild.tokenizer import MOST_IDS, Spec, each, fast, honest, joined, kind_of, open_quickest, open_tokenizer, slices, text_bytes
+from corpusbuild.tokenizer import (
+    MOST_IDS,
+    Spec,
+    each,
+    fast,
+    honest,
+    joined,
+    kind_of,
+    open_quickest,
+    open_tokenizer,
+    reading,
+    slices,
+    text_bytes,
+)
 from corpusbuild.tokenizer.fast import HOSTILE, Differs, Fast
 from corpusbuild.tokenizer.ranks import KNOWN, read_ranks
 
@@ -261,17 +274,12 @@ def test_sums_between_offsets(sizes):
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=5), st.integers(0, 1))
-def test_the_compiled_check_of_spelling_finds_what_the_plain_one_does(documents, wrong):
-    from corpusbuild.kernels.spelling import first_misspelled
-
-    spelled = np.array([1, 5, 0, 2], np.uint32)
-    ids, offsets = each([np.array(d, np.uint32) for d in documents])
-    ids, sizes = ids.astype(np.uint32), honest.sums(spelled[ids.astype(np.uint32)], offsets)
-    if wrong and len(sizes):
-        sizes[len(sizes) // 2 :] += wrong
-    expected = len(sizes) // 2 if wrong and len(sizes) else -1
-    assert first_misspelled(spelled, ids, offsets, sizes) == expected == honest.first_misspelled_plainly(spelled, ids, offsets, sizes)
+@given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 12))
+def test_pieces_hold_every_row_group_once_in_order(sizes, least):
+    found = reading.ranges(sizes, least)
+    assert [i for first, end in found for i in range(first, end)] == list(range(len(sizes)))
+    assert all(sum(sizes[first : end - 1]) < least for first, end in found)
+    assert all(sum(sizes[first:end]) >= least for first, end in found[:-1])
 
 
 def test_ids_that_do_not_spell_their_text_are_found(bpe):

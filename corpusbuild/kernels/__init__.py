@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-MODULES: tuple[str, ...] = ("blake3", "law", "minhash", "paragraphs", "spelling")
+MODULES: tuple[str, ...] = ("blake3", "law", "minhash", "paragraphs")
 """The modules of this package that hold kernels."""
 
 

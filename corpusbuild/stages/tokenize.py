@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from corpusbuild import binfile, mix, order, spool, writers
 from corpusbuild.encoded import DOCUMENT, SPLITS, Names, Shards, ids_of, runs_of
-from corpusbuild.encoding import Encode, How, encode_shard
+from corpusbuild.encoding import Encode, How, check_special, encode_shard
 from corpusbuild.errors import ConfigError, StageError
 from corpusbuild.hashing import file_sha256, sums_line
 from corpusbuild.mix import Draw, Drawn, Draws, Share
@@ -24,7 +24,8 @@ from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.order import CHUNK, FILE, RUN, Runs
 from corpusbuild.stage import Job, Out, Stage, Task
 from corpusbuild.stages.shard import MANIFEST, MANIFEST_SHA256
-from corpusbuild.tokenizer import Spec, open_tokenizer
+from corpusbuild.tokenizer import Spec
+from corpusbuild.tokenizer.reading import pieces_of
 from corpusbuild.tokentables import TABLES, borders, run_ends, sequence_ends, write_index, write_sequences
 from corpusbuild.tokentables import join as join_tables
 
@@ -118,15 +119,13 @@ def build(job: Job) -> Counts:
     params: Params = located(job)
     corpus = job.inputs["corpus"][0]
     sources = tuple(corpus.contents.counts)
-    tokenizer = open_tokenizer(params.tokenizer)
-    vocab_size = tokenizer.vocab_size
-    _check_special("doc_sep_id", params.doc_sep_id, vocab_size)
-    _check_special("pad_id", params.packing.pad_id if params.packing else None, vocab_size)
     shards, encoded = _encode(job, params, sources)
+    vocab_size = encoded[0]["vocab_size"]
+    check_special("pad_id", params.packing.pad_id if params.packing else None, vocab_size)
     counts = add_counts([{s: Tally() for s in sources}, *({s: Tally(**t) for s, t in value["counts"].items()} for value in encoded)])
     check_unknown(counts, params.max_unknown)
     sampled, equal = (sum(value["decoded"][i] for value in encoded) for i in range(2))
-    restored = {"documents": sampled, "equal": equal, "losses": list(tokenizer.losses) if equal < sampled else []}
+    restored = {"documents": sampled, "equal": equal, "losses": encoded[0]["losses"] if equal < sampled else []}
     mixed = None
     if params.mix is not None:
         weighing = Weigh(name="mix", shards=shards, sources=sources, asked=params.mix)
@@ -205,15 +204,15 @@ def located(job: Job) -> Params:
 
 
 def _encode(job: Job, params: Params, sources: tuple[str, ...]) -> tuple[Shards, list[Any]]:
-    """Encode every shard. Where a faster library gives other ids than the one that decides, all of them by the latter."""
-    files = job.inputs["corpus"][0].files(".parquet")
+    """Encode every piece of every shard. Where a faster library gives other ids than the one that decides, all of them by the latter."""
+    pieces = [piece for path in job.inputs["corpus"][0].files(".parquet") for piece in pieces_of(path)]
     how = How(tokenizer=params.tokenizer, doc_sep_id=params.doc_sep_id, on_special=params.on_special)
 
     def encode(shards: Shards, plain: bool) -> list[Any]:
-        tasks = [Encode(name=shards.name(i), path=str(path), sources=sources, how=how, plain=plain) for i, path in enumerate(files)]
+        tasks = [Encode(name=shards.name(i), piece=piece, sources=sources, how=how, plain=plain) for i, piece in enumerate(pieces)]
         return job.map(encode_shard, tasks)
 
-    shards = Shards(home=str(job.scratch), n=len(files))
+    shards = Shards(home=str(job.scratch), n=len(pieces))
     encoded = encode(shards, plain=False)
     if wrong := next((e["differs"] for e in encoded if "differs" in e), None):
         job.say(f"tokenize: the faster library gives other ids than the tokenizer's own for {wrong}: all is encoded by the latter, slower")
@@ -309,11 +308,6 @@ def join(task: Join, out: Out) -> Any:
     path = out.path(".parquet")
     join_tables(path, [Path(task.scratch) / part for part in task.parts], TABLES[task.name])
     return file_sha256(path)
-
-
-def _check_special(name: str, id: int | None, vocab_size: int) -> None:
-    if id is not None and id >= vocab_size:
-        raise ConfigError(f"tokenizer.{name}: {id} is not below the vocabulary's size, {vocab_size}")
 
 
 def _tally(tally: Tally, mixed: Drawn | None) -> Tally:

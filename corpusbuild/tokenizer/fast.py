@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from corpusbuild.tokenizer import Encoded, Ids, Spec, Tokenizer, joined, slices, text_bytes
 
 COMPARED_BYTES = 16_384
-"""Of the first table of a split in each shard, about so much text is encoded twice."""
+"""Of the first table of a split in each piece of a shard, about so much text is encoded twice."""
 COMPARED_SHARE = 1 / 1024
 """Of every table, this share of the text is: it costs some hundredths of the time."""
 

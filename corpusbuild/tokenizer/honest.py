@@ -1,13 +1,13 @@
 """Whether ids are what they say: checks of every table of texts and its ids, whatever the tokenizer."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from corpusbuild.kernels import compiled
-from corpusbuild.tokenizer import MOST_IDS, Encoded, Ids, Tokenizer, text_bytes
+from corpusbuild.tokenizer import MOST_IDS, Encoded, Tokenizer, text_bytes
 
 DECODED_DOCUMENTS = 8
 DECODED_BYTES = 64_000
@@ -19,22 +19,11 @@ def misspelled(tokenizer: Tokenizer, texts: pa.Array, encoded: Encoded) -> int |
     if tokenizer.spelled is None:
         return None
     ids, offsets = encoded
-    sizes = np.diff(text_bytes(texts)[1])
-    if compiled():
-        from corpusbuild.kernels.spelling import first_misspelled
-
-        at = first_misspelled(tokenizer.spelled, ids.astype(np.uint32, copy=False), offsets, sizes)
-    else:
-        at = first_misspelled_plainly(tokenizer.spelled, ids, offsets, sizes)
-    return None if at < 0 else int(at)
+    wrong = np.flatnonzero(sums(tokenizer.spelled.take(ids), offsets) != np.diff(text_bytes(texts)[1]))
+    return int(wrong[0]) if len(wrong) else None
 
 
-def first_misspelled_plainly(spelled: NDArray[np.uint32], ids: Ids, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
-    wrong = np.flatnonzero(sums(spelled[ids], offsets) != sizes)
-    return int(wrong[0]) if len(wrong) else -1
-
-
-def sums(values: NDArray[np.uint32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def sums(values: NDArray[np.unsignedinteger[Any]], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """The sum of the values between two offsets each.
 
     >>> sums(np.array([1, 2, 3], np.uint32), np.array([0, 2, 2, 3])).tolist()

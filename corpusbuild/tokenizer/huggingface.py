@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from corpusbuild.errors import ConfigError
-from corpusbuild.tokenizer import Encoded, Ids, each, joined, slices
+from corpusbuild.tokenizer import Encoded, Ids, each, joined, slices, smallest
 
 END_OF_TEXT = "<|endoftext|>"
 TRAINED_END_OF_TEXT = 0
@@ -117,12 +117,12 @@ def _covers_bytes(model: dict[str, Any]) -> bool:
     )
 
 
-def _spelled(model: dict[str, Any], vocab: dict[str, int], vocab_size: int) -> NDArray[np.uint32]:
-    sizes = np.zeros(vocab_size, np.uint32)
+def _spelled(model: dict[str, Any], vocab: dict[str, int], vocab_size: int) -> NDArray[np.unsignedinteger[Any]]:
+    sizes = np.zeros(vocab_size, np.int64)
     written = {token["content"] for token in model.get("added_tokens") or ()}
     for token, id in vocab.items():
         sizes[id] = len(token.encode()) if token in written else len(token)
-    return sizes
+    return smallest(sizes)
 
 
 def _losses(model: dict[str, Any]) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """SentencePiece models, through the ``sentencepiece`` library. Control pieces such as ``</s>`` are never found in a text."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from corpusbuild.tokenizer import Encoded, Ids, each, joined, slices
 
 class Pieces:
     losses: tuple[str, ...] = ("the model's normaliser", "unknown tokens")
-    spelled: NDArray[np.uint32] | None = None
+    spelled: NDArray[np.unsignedinteger[Any]] | None = None
 
     def __init__(self, path: str, data: bytes):
         try:

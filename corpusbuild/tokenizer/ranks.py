@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from corpusbuild.errors import ConfigError
-from corpusbuild.tokenizer import Encoded, Ids, each, slices
+from corpusbuild.tokenizer import Encoded, Ids, each, slices, smallest
 
 RANK_LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) (\d+)")
 
@@ -49,9 +49,10 @@ class Ranks:
             raise ConfigError(f"tokenizer.special_tokens: {clash[0]} is the rank of a token of {path}")
         self.vocab_size = max([*ranks.values(), *special.values()]) + 1
         self.special_tokens = tuple(special)
-        self.spelled = np.zeros(self.vocab_size, np.uint32)
+        sizes = np.zeros(self.vocab_size, np.int64)
         for token, rank in ranks.items():
-            self.spelled[rank] = len(token)
+            sizes[rank] = len(token)
+        self.spelled = smallest(sizes)
         try:
             self._encoding: Any = tiktoken.Encoding(path, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens=special)
         except ValueError as error:

@@ -1,6 +1,7 @@
-"""Shards as ids: the documents of one shard, some megabytes at a time, encoded and checked."""
+"""Shards as ids: the documents of a piece of a shard, some megabytes at a time, encoded and checked."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from corpusbuild.binfile import check_ids
 from corpusbuild.errors import StageError
-from corpusbuild.model import Counts, Tally, add_counts
+from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.tokenizer import Encoded, Ids, Tokenizer, text_bytes
 from corpusbuild.tokenizer.fast import COMPARED_BYTES, Differs, Fast
 from corpusbuild.tokenizer.honest import decoded, holding, misspelled, sums, too_long
@@ -18,7 +19,41 @@ from corpusbuild.tokenizer.honest import decoded, holding, misspelled, sums, too
 READ_BYTES = 8_000_000
 """About so much text is held as text and as ids at a time; a longer document alone."""
 
+PIECE_BYTES = 32_000_000
+"""A piece of a shard, which one task encodes, has about so much text, where its row groups allow it."""
+
 SPLITS = ("train", "val")
+
+
+class Piece(Record):
+    """Consecutive row groups of a shard, from ``first`` to before ``end``."""
+
+    path: str
+    first: int
+    end: int
+
+
+def pieces_of(path: Path) -> list[Piece]:
+    """A shard in pieces of whole row groups, at least one."""
+    with pq.ParquetFile(path) as shard:
+        sizes = [shard.metadata.row_group(i).total_byte_size for i in range(shard.num_row_groups)]
+    return [Piece(path=str(path), first=first, end=end) for first, end in ranges(sizes, PIECE_BYTES)]
+
+
+def ranges(sizes: list[int], least: int) -> list[tuple[int, int]]:
+    """Consecutive ranges, each ending where its sizes reach ``least``. At least one.
+
+    >>> ranges([3, 3, 3, 4, 9, 1], 5), ranges([], 5)
+    ([(0, 2), (2, 4), (4, 5), (5, 6)], [(0, 0)])
+    """
+    out = []
+    first = held = 0
+    for i, size in enumerate(sizes):
+        held += size
+        if held >= least or i + 1 == len(sizes):
+            out.append((first, i + 1))
+            first, held = i + 1, 0
+    return out or [(0, 0)]
 
 
 class Table(NamedTuple):
@@ -37,8 +72,8 @@ class Reading:
     """Iterate once, then read the rest. Raises ``OtherIds`` where a faster library differs from the one that decides, and ``StageError`` where ids are
     not their document's."""
 
-    def __init__(self, tokenizer: Tokenizer, path: str, refuse: bool = False):
-        self._tokenizer, self._path, self._refuse = tokenizer, path, refuse
+    def __init__(self, tokenizer: Tokenizer, piece: Piece, refuse: bool = False):
+        self._tokenizer, self._piece, self._refuse = tokenizer, piece, refuse
         self.refused: list[pa.Table] = []
         """Of the documents that are left out for a control token in their text: ``id`` and ``source_id``."""
         self.counts: Counts = {}
@@ -48,7 +83,7 @@ class Reading:
 
     def __iter__(self) -> Iterator[Table]:
         seen: set[str] = set()
-        for rows in _batches(self._path):
+        for rows in _batches(self._piece):
             if self._refuse:
                 rows = self._without_special(rows)
             for split in SPLITS:
@@ -103,9 +138,9 @@ class OtherIds(Exception):
     """``args`` holds the id of a document for which the faster library gave other ids than the one that decides."""
 
 
-def _batches(path: str) -> Iterator[pa.Table]:
-    with pq.ParquetFile(path) as shard:
-        for group in range(shard.num_row_groups):
+def _batches(piece: Piece) -> Iterator[pa.Table]:
+    with pq.ParquetFile(piece.path) as shard:
+        for group in range(piece.first, piece.end):
             about = shard.metadata.row_group(group)
             rows = max(1, about.num_rows * READ_BYTES // max(1, about.total_byte_size))
             for batch in shard.iter_batches(batch_size=rows, row_groups=[group], columns=["id", "source_id", "split", "text"]):
