@@ -40,12 +40,12 @@ def summary(record: BuildRecord, cache: Path) -> str:
     for s in sources:
         rows.append(_row(s, filtered[s].docs_in, filtered[s].also.get("text_bytes_in", 0), kept[s], record.licenses[s]))
     rows.append(_row("all", *_sums(filtered), total(list(kept.values())), ""))
-    lines = [f"{record.dataset} {record.version}  {record.id}", "", *_table(rows, right=(1, 2, 3, 4)), ""]
+    lines = [f"{record.dataset} {record.version}  {record.id}", "", *table(rows, right=(1, 2, 3, 4)), ""]
 
     reasons = [("dropped by", *sources, "all")]
     for name, by_source in _reasons(record, sources, raw).items():
         reasons.append((name, *(f"{n:,}" if n else "-" for n in by_source), f"{sum(by_source):,}"))
-    lines += [*_table(reasons, right=tuple(range(1, len(sources) + 2))), ""]
+    lines += [*table(reasons, right=tuple(range(1, len(sources) + 2))), ""]
 
     tokenize = record.step("tokenize")
     tokens = total(list(tokenize.counts.values())).also if tokenize else {}
@@ -128,7 +128,8 @@ def _add(found: dict[str, dict[str, int]], step: StepRecord) -> None:
             by[source] = by.get(source, 0) + n
 
 
-def _table(rows: Sequence[tuple[str, ...]], right: tuple[int, ...]) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]], right: tuple[int, ...]) -> list[str]:
+    """Rows as aligned lines; the columns ``right`` are numbers."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(f"{cell:>{w}}" if i in right else f"{cell:<{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
