@@ -18,13 +18,13 @@ import shutil
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import environments
 import numba
 import numpy as np
 import peers
@@ -328,7 +328,7 @@ def peer(tool: str, bands: tuple[int, int], lines: Sequence[str], ids: Sequence[
     """What another tool does, run now or remembered from a run on the same corpus with the same settings."""
     corpus = work / f"corpus-{len(lines)}.jsonl"
     corpus.write_text("".join(lines))
-    asked = json.dumps([tool, bands, peers.REQUIREMENTS[tool], file_sha256(corpus), file_sha256(HERE / "peers.py")])
+    asked = json.dumps([tool, bands, environments.version(tool, tool), file_sha256(corpus), file_sha256(HERE / "peers.py")])
     path = work / "results" / f"{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -340,11 +340,7 @@ def peer(tool: str, bands: tuple[int, int], lines: Sequence[str], ids: Sequence[
 
 def run_peer(tool: str, bands: tuple[int, int], corpus: Path, work: Path) -> dict[str, Any]:
     """Run a tool in its own environment, which is made where it is missing."""
-    home = work / "venvs" / tool
-    python = home / "bin" / "python"
-    if not python.exists():
-        venv.create(home, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *peers.REQUIREMENTS[tool]], check=True)
+    python = environments.python(tool, work)
     folder, kept_file, log = work / "peer", work / "peer.txt", work / f"{tool}.log"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -597,14 +593,14 @@ def machine() -> str:
 
 def versions(names: Iterable[str]) -> str:
     ours = f"Python {platform.python_version()}, numpy {np.__version__}, pyarrow {pa.__version__}, numba {numba.__version__}"
-    return f"{ours}; {', '.join(requirement for name in names for requirement in peers.REQUIREMENTS[name])}"
+    return f"{ours}; {', '.join(f'{name}=={environments.version(name, name)}' for name in names)}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=real_text.WORK, help="folder for everything that is made (default: benchmarks/work)")
     parser.add_argument("--report", type=Path, default=HERE / "dedup_quality.md", help="where the tables go")
-    parser.add_argument("--peers", nargs="*", default=sorted(peers.REQUIREMENTS), choices=sorted(peers.REQUIREMENTS))
+    parser.add_argument("--peers", nargs="*", default=sorted({name for name, *_ in PEERS}), choices=sorted(peers.TOOLS))
     parser.add_argument("--whole", action="store_true", help="give every tool all documents, the slow ones too")
     options = parser.parse_args()
     work = options.work.resolve()

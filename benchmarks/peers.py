@@ -2,7 +2,7 @@
 
     python peers.py TOOL BANDS ROWS CORPUS.jsonl KEPT.txt FOLDER
 
-reads ``{"id", "text"}`` lines and writes the ids of the documents that TOOL keeps. Imports nothing of corpusbuild.
+reads ``{"id", "text"}`` lines and writes the ids of the documents that TOOL keeps, and those documents to FOLDER. Imports nothing of corpusbuild.
 """
 
 import json
@@ -12,12 +12,9 @@ from pathlib import Path
 
 THRESHOLD, SHINGLE, WORKERS = 0.8, 5, 2
 
-REQUIREMENTS = {
-    "datatrove": ("datatrove[io,processing]==0.10.1", "spacy==3.8.18"),
-    "text-dedup": ("text-dedup==0.4.0",),
-    "rensa": ("rensa==0.5.0",),
-    "datasketch": ("datasketch==2.0.0", "xxhash==4.1.0"),
-}
+TOOLS = ("datatrove", "text-dedup", "datasketch", "rensa", "gaoya", "daft")
+WRITES = {"datatrove", "text-dedup"}
+"""Those that write the documents that they keep by themselves."""
 FORK_SERVER = {"datatrove"}
 """Whose workers are children of a server process, so that their CPU time is not told to who waits for the tool."""
 
@@ -59,6 +56,44 @@ def rensa(bands, rows, corpus, folder):
             yield row["id"]
 
 
+def gaoya(bands, rows, corpus, folder):
+    """All documents go into the index, then each asks it; one stays unless an earlier one that stays is among the answers."""
+    from gaoya.minhash import MinHashStringIndex
+
+    documents = list(read(corpus))
+    index = MinHashStringIndex(
+        hash_size=32, jaccard_threshold=THRESHOLD, num_bands=bands, band_size=rows, analyzer="word", lowercase=True, ngram_range=(SHINGLE, SHINGLE),
+        id_container="vec",
+    )  # fmt: skip
+    found = [row["text"] for row in documents]
+    index.par_bulk_insert_docs(list(range(len(found))), found)
+    stays = [True] * len(found)
+    for i, alike in enumerate(index.par_bulk_query(found)):
+        stays[i] = not any(j < i and stays[j] for j in alike)
+        if stays[i]:
+            yield documents[i]["id"]
+
+
+def daft(bands, rows, corpus, folder):
+    """Its column of signatures; buckets by sorting with numpy, where of each bucket the first stays (its own join of buckets takes far longer)."""
+    import daft
+    import numpy as np
+
+    table = daft.read_json(corpus)
+    text = daft.col("text").normalize(lowercase=True, remove_punct=True, white_space=True)
+    table = table.with_column("signature", text.minhash(num_hashes=bands * rows, ngram_size=SHINGLE, seed=42, hash_function="xxhash"))
+    table = table.select("id", "signature").to_arrow()
+    ids = table.column("id").to_pylist()
+    signatures = np.asarray(table.column("signature").combine_chunks().flatten()).reshape(len(ids), bands * rows)
+    stays = np.ones(len(ids), bool)
+    for b in range(bands):
+        band = np.ascontiguousarray(signatures[:, b * rows : (b + 1) * rows]).view(f"V{4 * rows}").ravel()
+        _, first, which = np.unique(band, return_index=True, return_inverse=True)
+        stays &= first[which] == np.arange(len(ids))
+    for i in np.flatnonzero(stays).tolist():
+        yield ids[i]
+
+
 def text_dedup(bands, rows, corpus, folder):
     from datasets import load_from_disk
     from text_dedup.minhash import main
@@ -97,8 +132,19 @@ def datatrove(bands, rows, corpus, folder):
         yield from (row["id"] for row in read(path))
 
 
+def write_kept(corpus, kept, folder):
+    """The lines of the documents that stay, as they came."""
+    names = {name.encode() for name in kept}
+    with open(corpus, "rb") as lines, open(f"{folder}/kept.jsonl", "wb") as file:
+        file.writelines(line for line in lines if re.search(rb'"id": ?"([^"]*)"', line)[1] in names)
+
+
 if __name__ == "__main__":
     tool, bands, rows, corpus, kept, folder = sys.argv[1:]
-    found = {"datatrove": datatrove, "text-dedup": text_dedup, "rensa": rensa, "datasketch": datasketch}[tool]
+    run = {"datatrove": datatrove, "text-dedup": text_dedup, "rensa": rensa, "datasketch": datasketch, "gaoya": gaoya, "daft": daft}[tool]
+    found = list(run(int(bands), int(rows), corpus, folder))
+    if tool not in WRITES:
+        write_kept(corpus, found, folder)
     with open(kept, "w", encoding="utf-8") as file:
-        file.writelines(f"{id}\n" for id in found(int(bands), int(rows), corpus, folder))
+        file.writelines(f"{id}\n" for id in found)
+    print(json.dumps({"kept": len(found)}))

@@ -37,7 +37,7 @@ def plant(base: Sequence[str]) -> list[Doc]:
     real = [Doc(f"real-{i:06d}", text) for i, text in enumerate(rng.sample(base, BASE))]
     long = [doc for doc in real if len(doc.text.split()) >= 60]  # of a few words a copy cannot be 2 % different
     originals = iter(rng.sample(long, len(long)))
-    other = _Words([doc.text for doc in rng.sample(real, 3_000)], rng)
+    other = Words([doc.text for doc in rng.sample(real, 3_000)], rng)
     docs = list(real)
 
     def add(kind: str, of: str, text: str, rate: float = 0.0) -> None:
@@ -70,7 +70,7 @@ def plant(base: Sequence[str]) -> list[Doc]:
     return docs
 
 
-class _Words:
+class Words:
     """Words to put in, as frequent as they are in the text."""
 
     def __init__(self, texts: Sequence[str], rng: random.Random):
@@ -85,7 +85,7 @@ class _Words:
         return self._words[start : start + n]
 
 
-def change_words(text: str, rate: float, other: _Words, rng: random.Random) -> str:
+def change_words(text: str, rate: float, other: Words, rng: random.Random) -> str:
     """Replace (70 %), drop (15 %) or put in (15 %) a word at ``rate`` of the words."""
     parts = re.split(r"(\s+)", text)  # words at even places
     for i in rng.sample(range(0, len(parts), 2), max(1, round(rate * (len(parts) + 1) / 2))):
@@ -94,7 +94,7 @@ def change_words(text: str, rate: float, other: _Words, rng: random.Random) -> s
     return "".join(parts).strip()
 
 
-def change_passage(text: str, rate: float, other: _Words, rng: random.Random) -> str:
+def change_passage(text: str, rate: float, other: Words, rng: random.Random) -> str:
     """Replace one run of words, ``rate`` of all, by as many of other text."""
     parts = re.split(r"(\s+)", text)
     words = (len(parts) + 1) // 2
@@ -104,7 +104,7 @@ def change_passage(text: str, rate: float, other: _Words, rng: random.Random) ->
     return "".join(parts).strip()
 
 
-def frame(text: str, other: _Words, rng: random.Random) -> str:
+def frame(text: str, other: Words, rng: random.Random) -> str:
     """Put the text under a header, over a footer, or between both."""
     date = f"{rng.randint(2009, 2026)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
     header = f"Home > {other.one()} > {' '.join(other.run(rng.randint(1, 8)))}\nLast updated: {date}\n\n"
@@ -113,7 +113,7 @@ def frame(text: str, other: _Words, rng: random.Random) -> str:
     return (header if which != 1 else "") + text + (footer if which != 0 else "")
 
 
-def fill(text: str, variants: int, other: _Words, rng: random.Random) -> list[str]:
+def fill(text: str, variants: int, other: Words, rng: random.Random) -> list[str]:
     """Variants of one text that differ in the same few words."""
     parts = re.split(r"(\s+)", text)
     slots = rng.sample(range(0, len(parts), 2), rng.randint(1, 3))
