@@ -3,7 +3,7 @@
     python benchmarks/dedup_quality.py [--work FOLDER] [--report FILE] [--peers NAME ...]
 
 The stages run as in any build; the truth is an exact join of the documents' shingle sets that shares no code with them. Prints what it measures,
-writes it as a report, and exits with 1 when it is below the bars at the bands that it recommends. Needs ``pip install -e .[benchmark]``, and for
+writes it as a report, and exits with 1 when it is below the bars at the bands that it recommends. Needs ``pip install -e .``, and for
 the text what ``real_text.py`` says. The first run takes about half an hour on two cores and leaves 3 GB in the folder.
 """
 
@@ -608,7 +608,7 @@ def main() -> int:
     report.say("# How well near duplicates are found")
     report.say()
     report.say(
-        "Written by `pip install -e .[benchmark] && python benchmarks/dedup_quality.py`, which fails when the bars are not reached. Do not edit."
+        "Written by `pip install -e . && python benchmarks/dedup_quality.py`, which fails when the bars are not reached. Do not edit."
     )
     report.say()
     report.say(

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ class Bench:
 
     def zst(self, megabytes: int | None = None, times: int | None = None) -> Text:
         return corpora.zst(self.work, *self._which(megabytes, times))
+
+    def few(self) -> Text:
+        """Twenty documents, to see what a tool's start costs."""
+        path = self.work / "corpora" / "few.jsonl"
+        with self.jsonl().path.open("rb") as file:
+            path.write_bytes(b"".join(islice(file, 20)))
+        return Text(path, 20, path.stat().st_size, "")
 
     def _which(self, megabytes: int | None, times: int | None) -> tuple[int, int | None]:
         if self.quick:

@@ -4,7 +4,7 @@
 
 Prints tables of medians and ratios, writes them to ``RESULTS.md`` with drawings in ``plots/``, and exits with 1 when a bar is not reached. The other
 tools run in environments that it makes; the text comes from packages with pinned digests (``real_text.py``). Absolute figures drift with
-the machine, so every bar is a ratio within this run, tools by turns. Needs ``pip install -e '.[benchmark]'``, Debian for the text, and nothing else to be running.
+the machine, so every bar is a ratio within this run, tools by turns. Needs ``pip install -e '.[fast]'``, Debian for the text, and nothing else to be running.
 """
 
 import argparse
