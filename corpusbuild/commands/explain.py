@@ -153,7 +153,7 @@ def _why(removed: Row) -> Iterator[tuple[str, str]]:
     elif removed["stage"] == "fetch":
         yield "why", f"it could not be read: {rule}"
     else:
-        yield "why", _measured(rule, value, threshold)
+        yield "why", measured(rule, value, threshold)
     others = [other for other in removed["rules"] or [] if other != rule]
     if others:
         yield "it failed too", ", ".join(others)
@@ -197,7 +197,7 @@ def _of_text(built: Built, name: str) -> Iterator[str]:
     rows: list[tuple[str, str]] = []
     for sources, failures in like.judged:
         of = "every source" if len(like.judged) == 1 else ", ".join(sources)
-        failed = ", ".join(_measured(f.rule, f.value, f.threshold) for f in failures)
+        failed = ", ".join(measured(f.rule, f.value, f.threshold) for f in failures)
         rows.append(("filters", f"of {of} would drop it: {failed}" if failures else f"of {of} would keep it"))
     if like.uncompared:
         rows.append(
@@ -266,10 +266,10 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
-def _measured(rule: str, value: float | None, threshold: float | None) -> str:
+def measured(rule: str, value: float | None, threshold: float | None) -> str:
     """A rule with what was measured for it, as far as that is known.
 
-    >>> _measured("length", 12.0, 50.0), _measured("lang", None, None)
+    >>> measured("length", 12.0, 50.0), measured("lang", None, None)
     ('length 12 (limit 50)', 'lang')
     """
     return rule + (f" {_number(value)}" if value is not None else "") + (f" (limit {_number(threshold)})" if threshold is not None else "")
