@@ -51,6 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     _takes_config(verify, required=True)
     verify.set_defaults(do=_verify)
 
+    check = verbs.add_parser("verify", help="check every file of an exported corpus against its manifests")
+    check.add_argument("folder", type=Path, metavar="DIR", help="the folder that doit export made, or a copy of it")
+    check.set_defaults(do=_verify_export)
+
     sheet = verbs.add_parser("datasheet", help="print the datasheet of a built configuration")
     _takes_config(sheet, required=True)
     sheet.add_argument("--out", type=Path, metavar="FILE", help="write the datasheet there instead")
@@ -104,6 +108,15 @@ def _verify(args: argparse.Namespace) -> None:
     from corpusbuild import cli
 
     cli.verify_ledger(args.config, cli.options_from(dict(os.environ), args.cache_dir, None))
+
+
+def _verify_export(args: argparse.Namespace) -> None:
+    from corpusbuild import export
+
+    corpus = export.opened(args.folder)
+    corpus.check()
+    tokens = sum(file["n_tokens"] for file in (corpus.token_manifest or {}).get("files", ()))
+    print(f"{args.folder}: {len(corpus):,} documents, {tokens:,} tokens; every file is what its manifest says")
 
 
 def _datasheet(args: argparse.Namespace) -> None:
