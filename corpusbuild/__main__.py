@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from corpusbuild import __version__
-from corpusbuild.errors import CorpusError
+from corpusbuild.errors import ConfigError, CorpusError
 from corpusbuild.workflow import STAGES
 
 UNTIL = "fetch|filter|decontaminate|scrub|sign|exact_dedup|near_dedup|shard|tokenize".split("|")
@@ -51,6 +51,20 @@ def _parser() -> argparse.ArgumentParser:
     _takes_config(verify, required=True)
     verify.set_defaults(do=_verify)
 
+    init = verbs.add_parser("init", help="make a folder a project that builds as it stands")
+    init.add_argument("folder", type=Path, metavar="DIR")
+    init.add_argument("--from", dest="sources", nargs="+", default=[], metavar="URL", help="files to make the first corpus of, pinned now")
+    _takes_source(init)
+    init.set_defaults(do=_init)
+
+    add = verbs.add_parser("add", help="add a source to a configuration: download it, see what it is, pin it")
+    add.add_argument("url", metavar="URL")
+    add.add_argument("--to", metavar="NAME", help="the configuration configs/NAME.toml [default: the only one]")
+    add.add_argument("--id", metavar="ID", help="what the source is called [default: the file's name]")
+    add.add_argument("--format", metavar="F", help="jsonl, text, parquet, csv, tsv or warc [default: what it looks like]")
+    _takes_source(add)
+    add.set_defaults(do=_add)
+
     check = verbs.add_parser("verify", help="check every file of an exported corpus against its manifests")
     check.add_argument("folder", type=Path, metavar="DIR", help="the folder that doit export made, or a copy of it")
     check.set_defaults(do=_verify_export)
@@ -70,6 +84,11 @@ def _takes_config(parser: argparse.ArgumentParser, required: bool) -> None:
 def _takes_spec(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--spec", type=Path, required=required, metavar="S", help="what the activity is told, a JSON file")
     parser.add_argument("--progress", type=Path, required=required, metavar="P", help="where the activity tells how far it is")
+
+
+def _takes_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--license", metavar="SPDX", help="the licence, as CC-BY-4.0; asked for when it is not given")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for downloads [default: $CORPUSBUILD_CACHE or cache]")
 
 
 def _schema(args: argparse.Namespace) -> None:
@@ -108,6 +127,43 @@ def _verify(args: argparse.Namespace) -> None:
     from corpusbuild import cli
 
     cli.verify_ledger(args.config, cli.options_from(dict(os.environ), args.cache_dir, None))
+
+
+def _ask(question: str, seen: str) -> str:
+    """Ask the person at the terminal; ``ConfigError`` where there is none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(f"{question} Nobody can be asked here: say it with --license, --format or in the configuration")
+    print(seen)
+    while not (answer := input(f"{question} ").strip()):
+        pass
+    return answer
+
+
+def _cache_of(args: argparse.Namespace) -> Path:
+    return Path(args.cache_dir or os.environ.get("CORPUSBUILD_CACHE") or "cache")
+
+
+def _init(args: argparse.Namespace) -> None:
+    from corpusbuild.scaffold import init
+
+    for line in init(args.folder, args.sources, args.license, _cache_of(args), _ask):
+        print(line)
+
+
+def _add(args: argparse.Namespace) -> None:
+    from corpusbuild.scaffold import add
+
+    there = sorted(path.stem for path in Path("configs").glob("*.toml"))
+    if args.to is None and len(there) != 1:
+        raise ConfigError(
+            f"configs/ holds {', '.join(there) or 'no configuration'}: name one with --to NAME"
+            + ("" if there else ", or begin with corpusbuild init DIR")
+        )
+    name = args.to or there[0]
+    if name not in there:
+        raise ConfigError(f"configs/{name}.toml does not exist: there is {', '.join(there) or 'no configuration'}")
+    found = add(Path("configs", f"{name}.toml"), args.url, args.id, args.license, args.format, _cache_of(args), _ask)
+    print(f"{found}\nconfigs/{name}.toml: added; look at it, then doit build:{name}")
 
 
 def _verify_export(args: argparse.Namespace) -> None:
