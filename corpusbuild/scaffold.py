@@ -25,6 +25,33 @@ from corpusbuild.sources import file_names, is_local, local_path
 FORMATS = ("jsonl", "text", "parquet", "csv", "tsv", "warc")
 PACKAGE = Path(__file__).parent
 
+PLUGINS = {
+    "command": {
+        "run": "corpusbuild.commands.run:Run",
+        "list": "corpusbuild.commands.list:List",
+        "info": "corpusbuild.commands.info:Info",
+        "clean": "corpusbuild.commands.clean:Clean",
+        "explain": "corpusbuild.commands.explain:Explain",
+        "lock": "corpusbuild.commands.lock:Lock",
+        "verify": "corpusbuild.commands.verify:Verify",
+        "gc": "corpusbuild.commands.gc:Gc",
+        "log": "corpusbuild.commands.log:Log",
+        "plan": "corpusbuild.commands.plan:Plan",
+        "why": "corpusbuild.commands.why:Why",
+        "diff": "corpusbuild.commands.diff:Diff",
+        "export": "corpusbuild.commands.export:Export",
+        "show": "corpusbuild.commands.show:Show",
+        "pin": "corpusbuild.commands.pin:Pin",
+    },
+    "reporter": {
+        "steps": "corpusbuild.commands.reporter:Steps",
+    },
+    "backend": {
+        "atomic_json": "corpusbuild.commands.database:AtomicJson",
+    },
+}
+"""What doit is told of this package, in a project's ``pyproject.toml`` under ``[tool.doit.plugins]``."""
+
 DODO = '''"""What doit runs here: a task for each source, step and build of ``configs/``."""
 
 from corpusbuild.commands.tasks import load
@@ -185,8 +212,6 @@ def _append(path: Path, lines: str) -> None:
 
 def _plugins(path: Path) -> None:
     """Tell doit, in a ``pyproject.toml``, of the commands: in a new one, or in one that is there and says nothing of doit."""
-    from corpusbuild.commands.plugins import PLUGINS
-
     document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     tool = document.setdefault("tool", tomlkit.table(True))
     if "doit" in tool:

@@ -9,9 +9,8 @@ import pytest
 from projects import ROOT, doit, jsonl, make_project, story
 
 from corpusbuild.__main__ import main
-from corpusbuild.commands.plugins import PLUGINS
 from corpusbuild.errors import ConfigError
-from corpusbuild.scaffold import add
+from corpusbuild.scaffold import DODO, PLUGINS, add
 
 
 def refuse(question, seen):
@@ -48,7 +47,7 @@ def test_what_is_there_is_not_touched(tmp_path, capsys):
 
 def test_the_commands_of_a_new_project_are_ours():
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["doit"]["plugins"] == PLUGINS
-    assert (ROOT / "dodo.py").read_text().split('"""')[2] == __import__("corpusbuild.scaffold", fromlist=["DODO"]).DODO.split('"""')[2]
+    assert (ROOT / "dodo.py").read_text().split('"""')[2] == DODO.split('"""')[2]
 
 
 @pytest.fixture
