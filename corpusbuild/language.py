@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 Model = Literal["vote", "lid"]
 
 LID_PACKAGE = "pycld2"
@@ -49,6 +52,17 @@ def detect(text: str) -> tuple[str, float]:
         return "und", 0.0
     best = max(hits, key=hits.__getitem__)  # the first of equals, and they stand by name
     return best, hits[best] / total
+
+
+def elected(votes: NDArray[np.int64]) -> tuple[list[str], NDArray[np.float64]]:
+    """What :func:`detect` says of each of many texts, by the votes (languages by name x texts) that were counted."""
+    total = votes.sum(axis=0)
+    best = votes.argmax(axis=0)  # the first of equals
+    known = total >= 2
+    share = np.zeros(len(total))
+    np.divide(votes.max(axis=0), total, out=share, where=known)
+    names = [*sorted(STOPWORDS), "und"]
+    return [names[i] for i in np.where(known, best, len(STOPWORDS)).tolist()], share
 
 
 def identifier(model: Model) -> Callable[[str], tuple[str, float]]:

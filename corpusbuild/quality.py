@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from corpusbuild.language import Model
 from corpusbuild.model import Record
@@ -27,7 +29,9 @@ RULES = (
 GOPHER_STOPWORDS = frozenset(["the", "be", "to", "of", "and", "that", "have", "with"])
 BULLETS = ("•", "‣", "◦", "-", "*")
 ELLIPSES = ("...", "…")
-_EDGES = "\"'.,;:!?()[]{}"  # what is stripped from a word before it is looked up among the stop words
+EDGES = "\"'.,;:!?()[]{}"  # what is stripped from a word before it is looked up among the stop words
+
+I64, F64 = NDArray[np.int64], NDArray[np.float64]
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[float, Meta(ge=0)]
@@ -131,6 +135,50 @@ def failures(text: str, lang: str, conf: float, params: FilterParams, perplexity
     return found
 
 
+class Measures(NamedTuple):
+    """What was counted of many texts: a number a text in each, and in ``votes`` (languages by name x texts) those of the language vote."""
+
+    points: I64
+    words: I64
+    word_points: I64
+    symbols: I64
+    lines: I64
+    bullets: I64
+    trailing: I64
+    alpha: I64
+    stopwords: I64
+    repeated: I64
+    votes: I64
+
+
+def failures_of(measured: Measures, langs: Sequence[str], confs: F64, params: FilterParams, perplexities: F64 | None = None) -> list[list[Failure]]:
+    """What :func:`failures` says of each of many texts, none of them empty, by what was counted of them."""
+    limits, words = params.gopher, measured.words
+    wanted = np.array([lang in params.langs for lang in langs], bool)
+    judged: list[tuple[str, F64 | I64, NDArray[np.bool_], float | F64]] = [
+        _outside_all("length", measured.points, params.min_chars, params.max_chars),
+        ("lang", confs, ~(wanted & (confs >= params.lang_min_conf)), params.lang_min_conf),
+        _outside_all("gopher_words", words, limits.min_words, limits.max_words),
+        _outside_all("gopher_mean_word_len", measured.word_points / words, limits.min_mean_word_len, limits.max_mean_word_len),
+        _outside_all("gopher_symbol_ratio", measured.symbols / words, None, limits.max_symbol_ratio),
+        _outside_all("gopher_bullet_lines", measured.bullets / measured.lines, None, limits.max_bullet_lines),
+        _outside_all("gopher_ellipsis_lines", measured.trailing / measured.lines, None, limits.max_ellipsis_lines),
+        _outside_all("gopher_alpha_words", measured.alpha / words, limits.min_alpha_words, None),
+        _outside_all("gopher_stopwords", measured.stopwords, limits.min_stopwords, None),
+        _outside_all("repetition", measured.repeated / measured.word_points, None, params.repetition.max_frac),
+    ]
+    if params.ppl is not None:
+        if perplexities is None:
+            raise ValueError(f"the ppl filter has no model: {params.ppl.model} was not loaded")
+        judged.append(_outside_all("ppl", perplexities, None, params.ppl.max_ppl))
+    found: list[list[Failure]] = [[] for _ in langs]
+    for rule, values, failing, threshold in judged:
+        thresholds = np.broadcast_to(np.asarray(threshold, np.float64), len(langs))
+        for text in np.flatnonzero(failing).tolist():
+            found[text].append(Failure(rule, float(values[text]), float(thresholds[text])))
+    return found
+
+
 def gopher_failures(text: str, words: Sequence[str], limits: Gopher) -> list[Failure]:
     """The rules ``gopher_*`` that ``text`` fails; ``words`` is ``text.split()``.
 
@@ -150,7 +198,7 @@ def gopher_failures(text: str, words: Sequence[str], limits: Gopher) -> list[Fai
     bullets = sum(line.lstrip().startswith(BULLETS) for line in lines)
     trailing = sum(line.rstrip().endswith(ELLIPSES) for line in lines)
     alpha = sum(any(map(str.isalpha, word)) for word in words)
-    stopwords = sum(word.lower().strip(_EDGES) in GOPHER_STOPWORDS for word in words)
+    stopwords = sum(word.lower().strip(EDGES) in GOPHER_STOPWORDS for word in words)
     return [
         *_outside("gopher_words", n, limits.min_words, limits.max_words),
         *_outside("gopher_mean_word_len", sum(map(len, words)) / n, limits.min_mean_word_len, limits.max_mean_word_len),
@@ -191,3 +239,9 @@ def _outside(rule: str, value: float, low: float | None, high: float | None) -> 
     if high is not None and not value <= high:
         return [Failure(rule, float(value), float(high))]
     return []
+
+
+def _outside_all(rule: str, values: I64 | F64, low: float | None, high: float | None) -> tuple[str, I64 | F64, NDArray[np.bool_], F64]:
+    below = np.zeros(len(values), bool) if low is None else ~(values >= low)
+    above = np.zeros(len(values), bool) if high is None else ~(values <= high)
+    return rule, values, below | above, np.where(below, np.float64(low or 0), np.float64(high or 0))

@@ -10,7 +10,7 @@ LAYERS = [
     (
         "pure",
         {
-            "strict", "text", "language", "quality", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "resume",
+            "strict", "text", "language", "quality", "codepoints", "measure", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "resume",
             "kernels", "origins", "progress", "datasheet", "law", "binfile", "order", "mix", "rowdigest", "croissant", "workflow",
         },
     ),

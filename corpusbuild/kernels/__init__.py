@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-MODULES: tuple[str, ...] = ("blake3", "law", "minhash", "paragraphs")
+MODULES: tuple[str, ...] = ("blake3", "law", "minhash", "normal", "paragraphs", "quality")
 """The modules of this package that hold kernels."""
 
 

@@ -21,6 +21,13 @@ def kernel(signature: str) -> Callable[[F], F]:
     return cast(Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy"))
 
 
+def part(signature: str) -> Callable[[F], F]:
+    """A kernel that only kernels call, which takes less time to compile: no way into it from Python is made."""
+    return cast(
+        Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    )
+
+
 def inlined(function: F) -> F:
     """A part of kernels, compiled into each that calls it."""
     return cast(F, numba.njit(inline="always", error_model="numpy")(function))
