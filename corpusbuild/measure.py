@@ -1,5 +1,6 @@
-"""Many texts at once: their normal forms, and what the rules and the language vote count of them, by compiled loops."""
+"""Many texts at once: their normal forms, and what the rules and the language vote count of them."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -7,29 +8,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from corpusbuild import kernels
 from corpusbuild.codepoints import kinds, order
 from corpusbuild.language import STOPWORDS
 from corpusbuild.quality import EDGES, GOPHER_STOPWORDS, Measures
 from corpusbuild.text import normalize
+from corpusbuild.texts import U8, Texts
 
-U8, U64, I64 = NDArray[np.uint8], NDArray[np.uint64], NDArray[np.int64]
+U64 = NDArray[np.uint64]
 
 SLOTS = 2048
 LONGEST_WORD = 8
 """Bytes, at most, of a word that counts for something: it is compared as one number."""
-
-
-class Texts(NamedTuple):
-    """Text ``i`` is ``data[offsets[i]:offsets[i + 1]]``, in UTF-8; eight bytes more can be read behind the last."""
-
-    data: U8
-    offsets: I64
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def string(self, i: int) -> str:
-        return bytes(self.data[self.offsets[i] : self.offsets[i + 1]]).decode()
+SLACK = 8
+"""Bytes that the loops may read behind the last text."""
 
 
 class Marks(NamedTuple):
@@ -42,30 +34,33 @@ class Marks(NamedTuple):
 
 
 def normal_forms(strings: list[msgspec.Raw]) -> tuple[Texts, int]:
-    """The normal forms of JSON strings, and the bytes of UTF-8 that they had before."""
-    from corpusbuild.kernels import normal, quality
+    """The normal forms of JSON strings, and the bytes of UTF-8 that they had before. The data may reach beyond the last."""
+    if not kernels.compiled():
+        before = [_read(string) for string in strings]
+        return _texts([normalize(text).encode() for text in before]), sum(len(text.encode()) for text in before)
+    from corpusbuild.kernels import normal
 
-    lengths = np.fromiter(map(len, map(memoryview, strings)), np.int64, len(strings))
+    lengths = np.array([memoryview(string).nbytes for string in strings], np.int64)
     data = np.frombuffer(strings[0] if len(strings) == 1 else b"".join(strings), np.uint8)
     ends = np.cumsum(lengths)
-    out = np.empty(len(data) + quality.SLACK, np.uint8)
-    offsets, sizes, turns = np.zeros(len(strings) + 1, np.int64), np.empty(len(strings), np.int64), np.empty(len(strings), bool)
-    normal.normalized(data, ends - lengths + 1, ends - 1, normal.PLAIN, kinds(EDGES), order(), out, offsets, sizes, turns)
-    texts = Texts(out, offsets)
+    texts = Texts(np.empty(len(data) + SLACK, np.uint8), np.zeros(len(strings) + 1, np.int64))
+    sizes, turns = np.empty(len(strings), np.int64), np.empty(len(strings), bool)
+    normal.normalized(data, ends - lengths + 1, ends - 1, normal.PLAIN, kinds(EDGES), order(), *texts, sizes, turns)
     if turns.any():
-        texts = _with_turned(texts, {i: normalize(msgspec.json.decode(strings[i], type=str)).encode() for i in np.flatnonzero(turns).tolist()})
+        pieces = zip(texts.offsets[:-1].tolist(), texts.offsets[1:].tolist(), turns.tolist(), strict=True)
+        texts = _texts([normalize(_read(strings[i])).encode() if turn else texts.data[a:b] for i, (a, b, turn) in enumerate(pieces)])
     return texts, int(sizes.sum())
 
 
 def measures(texts: Texts, n: int) -> Measures:
-    """What is counted of each text; ``n`` is that of the n-grams."""
+    """What is counted of each text; ``n`` is that of the n-grams. There is but a compiled form: the references judge as they count."""
     from corpusbuild.kernels import quality as kernel
 
-    out = np.zeros((len(texts), kernel.VOTES + kernel.FIELDS), np.int64)
-    table = marks()
-    kernel.counted(
-        texts.data, texts.offsets, kernel.CLASSES, kinds(EDGES), table.keys, table.marks, table.factor, table.whole, n, out
-    )
+    data, offsets = texts
+    if len(data) < offsets[-1] + SLACK:
+        data = np.concatenate([data, np.zeros(SLACK, np.uint8)])
+    out = np.zeros((len(offsets) - 1, kernel.VOTES + kernel.FIELDS), np.int64)
+    kernel.counted(data, offsets, kernel.CLASSES, kinds(EDGES), *marks(), n, out)
     columns = out.T
     return Measures(
         points=columns[kernel.POINTS],
@@ -102,10 +97,10 @@ def marks() -> Marks:
     return table
 
 
-def _with_turned(texts: Texts, turned: dict[int, bytes]) -> Texts:
-    """``texts``, and in the place of those that were left empty what the reference made of them."""
-    from corpusbuild.kernels.quality import SLACK
+def _read(string: msgspec.Raw) -> str:
+    return msgspec.json.decode(string, type=str)
 
-    pieces = [turned[i] if i in turned else texts.data[a:b] for i, (a, b) in enumerate(zip(texts.offsets[:-1], texts.offsets[1:], strict=True))]
-    offsets = np.concatenate([[0], np.cumsum(list(map(len, pieces)))])
-    return Texts(np.frombuffer(b"".join([*pieces, bytes(SLACK)]), np.uint8), offsets)
+
+def _texts(pieces: Sequence[bytes | U8]) -> Texts:
+    offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+    return Texts(np.frombuffer(b"".join(bytes(piece) for piece in pieces), np.uint8), offsets)

@@ -31,7 +31,9 @@ BULLETS = ("•", "‣", "◦", "-", "*")
 ELLIPSES = ("...", "…")
 EDGES = "\"'.,;:!?()[]{}"  # what is stripped from a word before it is looked up among the stop words
 
-I64, F64 = NDArray[np.int64], NDArray[np.float64]
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[float, Meta(ge=0)]
@@ -151,11 +153,13 @@ class Measures(NamedTuple):
     votes: I64
 
 
-def failures_of(measured: Measures, langs: Sequence[str], confs: F64, params: FilterParams, perplexities: F64 | None = None) -> list[list[Failure]]:
+def failures_of(
+    measured: Measures, langs: Sequence[str], confs: F64, params: FilterParams, perplexities: F64 | None = None
+) -> list[list[Failure]]:
     """What :func:`failures` says of each of many texts, none of them empty, by what was counted of them."""
     limits, words = params.gopher, measured.words
     wanted = np.array([lang in params.langs for lang in langs], bool)
-    judged: list[tuple[str, F64 | I64, NDArray[np.bool_], float | F64]] = [
+    judged: list[tuple[str, F64 | I64, Bools, float | F64]] = [
         _outside_all("length", measured.points, params.min_chars, params.max_chars),
         ("lang", confs, ~(wanted & (confs >= params.lang_min_conf)), params.lang_min_conf),
         _outside_all("gopher_words", words, limits.min_words, limits.max_words),
@@ -241,7 +245,7 @@ def _outside(rule: str, value: float, low: float | None, high: float | None) -> 
     return []
 
 
-def _outside_all(rule: str, values: I64 | F64, low: float | None, high: float | None) -> tuple[str, I64 | F64, NDArray[np.bool_], F64]:
-    below = np.zeros(len(values), bool) if low is None else ~(values >= low)
-    above = np.zeros(len(values), bool) if high is None else ~(values <= high)
+def _outside_all(rule: str, values: I64 | F64, low: float | None, high: float | None) -> tuple[str, I64 | F64, Bools, F64]:
+    below: Bools = np.zeros(len(values), bool) if low is None else ~(values >= low)
+    above: Bools = np.zeros(len(values), bool) if high is None else ~(values <= high)
     return rule, values, below | above, np.where(below, np.float64(low or 0), np.float64(high or 0))

@@ -5,9 +5,9 @@ fragment is the document's place in its file. A part is cut at 64 MB of text or 
 read are rows of ``part-00000.removed.parquet`` beside the part in which they would have been.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import zstandard
@@ -21,6 +21,8 @@ from corpusbuild.stage import Out
 RAW_SUFFIX = ".jsonl.zst"
 RECEIPT = "receipt.json"
 LEVEL = 3
+BATCH = 1 << 20
+"""Bytes of a part that are read at once."""
 
 
 class RawLine(msgspec.Struct, omit_defaults=True):
@@ -187,42 +189,72 @@ def parts(entry: Path) -> list[RawPart]:
 
 def read_part(path: Path, take: int | None = None) -> Iterator[RawRow]:
     """The first ``take`` documents of one part, in order."""
+    for batch in read_batches(path, take):
+        for line, file in zip(batch.lines, batch.files, strict=True):
+            yield RawRow(msgspec.json.decode(line.text, type=str), line.place(), file, line.id, line.columns())
+
+
+def read_batches(path: Path, take: int | None = None) -> Iterator["Batch"]:
+    """The same, some at a time: about ``BATCH`` bytes of lines, or one that is longer. Nothing is held of a batch that was given."""
     part = next((p for p in receipt(path.parent).parts if p.name == path.name), None)
     if part is None:
         raise IntegrityError(f"{path} is not in its receipt: delete {path.parent} and fetch again")
-    files = (index for index, n in part.files for _ in range(n))
-    decoder = msgspec.json.Decoder(_StoredLine)
-    for n, (line, file) in enumerate(zip(lines(path), files, strict=True)):
-        if take is not None and n >= take:
+    files = [index for index, n in part.files for _ in range(n)]
+    wanted, given = len(files) if take is None else min(take, len(files)), 0
+    for lines in map(msgspec.json.Decoder(StoredLine).decode_lines, _whole_lines(path)):
+        end = min(given + len(lines), wanted)
+        if given < end:
+            batch = Batch(lines[: end - given], files[given:end])
+            given += len(lines)
+            del lines
+            yield batch
+            del batch
+        if given >= wanted and take is not None:
             return
-        row = decoder.decode(line)
-        yield RawRow(row.text, row.url.rpartition("#")[2], file, row.id, bytes(row.meta).decode() or None)
+    if given != wanted:
+        raise IntegrityError(f"{path} has not the {len(files)} documents of its receipt: delete {path.parent} and fetch again")
 
 
 def read_raw(raw_dir: str | Path) -> Iterator[dict[str, Any]]:
     """The raw documents of a directory, in order, as their lines say."""
     for path in sorted(Path(raw_dir).glob(f"part-*{RAW_SUFFIX}")):
-        for line in lines(path):
-            yield msgspec.json.decode(line)
+        for whole in _whole_lines(path):
+            yield from msgspec.json.Decoder().decode_lines(whole)
 
 
-def lines(path: Path) -> Iterator[bytes]:
-    """The lines of one part without their ends."""
-    with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
-        yield from _cut_lines(iter(lambda: stream.read(1 << 20), b""))
+class StoredLine(msgspec.Struct):
+    """A line as it is read: what is seldom looked at as a string is still JSON."""
 
-
-class _StoredLine(msgspec.Struct):
     url: str
-    text: str
+    text: msgspec.Raw
     id: str | None = None
     meta: msgspec.Raw = msgspec.Raw()  # empty where the line has none
 
+    def place(self) -> str:
+        return self.url.rpartition("#")[2]
 
-def _cut_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    held = b""
-    for chunk in chunks:
-        *whole, held = (held + chunk).split(b"\n")
-        yield from whole
-    if held:
-        raise IntegrityError("a raw part ends within a line: delete its folder and fetch again")
+    def columns(self) -> str | None:
+        """The columns that the source keeps, as a JSON object."""
+        return bytes(self.meta).decode() or None
+
+
+class Batch(NamedTuple):
+    """Lines, and the index of the file of each."""
+
+    lines: list[StoredLine]
+    files: list[int]
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """The bytes of one part, cut behind line ends."""
+    with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
+        held: list[bytes] = []
+        for chunk in iter(lambda: stream.read(BATCH), b""):
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                held.append(chunk[:end])
+                yield b"".join(held)
+                held = []
+            held.append(chunk[end:])
+        if any(held):
+            raise IntegrityError("a raw part ends within a line: delete its folder and fetch again")

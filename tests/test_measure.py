@@ -7,15 +7,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corpusbuild import language, quality
+from corpusbuild.kernels import Kernels, using
 from corpusbuild.kernels import quality as kernel
 from corpusbuild.language import STOPWORDS, detect
-from corpusbuild.measure import LONGEST_WORD, Texts, marks, measures, normal_forms
+from corpusbuild.measure import LONGEST_WORD, marks, measures
+from corpusbuild.measure import normal_forms as either
 from corpusbuild.quality import BULLETS, EDGES, ELLIPSES, GOPHER_STOPWORDS, FilterParams, Gopher, Ppl, Repetition
 from corpusbuild.text import normalize
+from corpusbuild.texts import Texts
 
 law = settings(deadline=None, max_examples=150)
 
-NASTY = "ab\u0301e \t\n\r\x00\x1c\x7f\x85\u00a0\u2028\ufeff\u200dÅ\u212b\u2000\u0327\u0345\u0958\uac00\u1161\u11a8\U0001d15e\u3000\\\"/\x08\x0c\U0001f469"
+NASTY = 'ab\u0301e \t\n\r\x00\x1c\x7f\x85\u00a0\u2028\ufeff\u200dÅ\u212b\u2000\u0327\u0345\u0958\uac00\u1161\u11a8\U0001d15e\u3000\\"/\x08\x0c\U0001f469'
 WORDS = [
     *"the The THE, be to. (of) and that \"have\" with' a la La L'un für FÜR però está ESTÁ İn aİ İl aİa iİ K\u212aK ΟΔΟΣ σ ſ ß ½ ² १ 12 a1b _ __of__ of_ the-of".split(),
     *"# ## #a ... .... ....... … a… a... ...a -... -x - * • ‣ ◦ •a x• 中文 这是一个 ไทย の é e\u0301 elevenletters sixteen.letters.and.more \U0001d400 \u200b".split(),
@@ -29,9 +32,12 @@ texts_of_all_kinds = st.lists(spoken | st.text(max_size=60) | st.text(st.sampled
 
 def column(strings: list[str]) -> Texts:
     pieces = [string.encode() for string in strings]
-    return Texts(
-        np.frombuffer(b"".join(pieces) + bytes(kernel.SLACK), np.uint8), np.concatenate([[0], np.cumsum(list(map(len, pieces)))]).astype(np.int64)
-    )
+    return Texts(np.frombuffer(b"".join(pieces), np.uint8), np.concatenate([[0], np.cumsum(list(map(len, pieces)))]).astype(np.int64))
+
+
+def normal_forms(strings: list[msgspec.Raw]) -> tuple[Texts, int]:
+    with using(Kernels("compiled")):
+        return either(strings)
 
 
 def raw(strings: list[str], encode=msgspec.json.encode) -> list[msgspec.Raw]:
@@ -57,7 +63,7 @@ def limits(n: int, edge: float) -> FilterParams:
 @given(texts_of_all_kinds)
 def test_normal_forms_are_those_of_the_reference(strings):
     texts, size = normal_forms(raw(strings))
-    assert [texts.string(i) for i in range(len(texts))] == list(map(normalize, strings))
+    assert texts.strings() == list(map(normalize, strings)) == either(raw(strings))[0].strings()
     assert size == sum(len(string.encode()) for string in strings)
 
 
@@ -69,7 +75,7 @@ def test_escapes_of_every_spelling_are_read(string):
         return ('"' + "".join(f"\\u{unit:04{'xX'[k % 2]}}" for k, unit in enumerate(units.tolist())) + '"').encode()
 
     texts, size = normal_forms(raw(["a", string, "b"], escaped))
-    assert [texts.string(i) for i in range(3)] == ["a", normalize(string), "b"]
+    assert texts.strings() == ["a", normalize(string), "b"]
     assert size == len(string.encode()) + 2
 
 
@@ -77,7 +83,7 @@ def test_every_code_point_is_normalized_as_by_the_reference():
     points = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000 and (code < 0x30000 or code % 997 == 0)]
     strings = ["x" + "y".join(points[i : i + 64]) for i in range(0, len(points), 64)]
     texts, _ = normal_forms(raw(strings))
-    assert [texts.string(i) for i in range(len(texts))] == list(map(normalize, strings))
+    assert texts.strings() == list(map(normalize, strings))
 
 
 def counts_by_reference(text: str, n: int) -> dict[str, int]:
@@ -168,7 +174,7 @@ def test_a_text_is_judged_alike_beside_any_other():
 
 
 def test_no_texts_at_all():
-    assert len(normal_forms([])[0]) == 0
+    assert normal_forms([])[0].strings() == []
     assert measures(column([]), 3).words.tolist() == []
 
 

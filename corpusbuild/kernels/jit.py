@@ -16,6 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 numba.config.CACHE_DIR = kernels.folder()  # type: ignore[attr-defined]  # made by its module at run time
 
 
+_INSIDE: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
 def kernel(signature: str) -> Callable[[F], F]:
     """Compile a function for these argument types, once for this machine. It holds no lock while it runs and checks no index."""
     return cast(Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy"))
@@ -23,9 +26,7 @@ def kernel(signature: str) -> Callable[[F], F]:
 
 def part(signature: str) -> Callable[[F], F]:
     """A kernel that only kernels call, which takes less time to compile: no way into it from Python is made."""
-    return cast(
-        Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-    )
+    return cast(Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy", **_INSIDE))
 
 
 def inlined(function: F) -> F:

@@ -150,7 +150,10 @@ def normalized(
                 code = np.uint32(byte)
                 i += np.uint64(1)
             size += (
-                np.uint64(1) + np.uint64(code >= np.uint32(0x80)) + np.uint64(code >= np.uint32(0x800)) + np.uint64(code >= np.uint32(0x10000))
+                np.uint64(1)
+                + np.uint64(code >= np.uint32(0x80))
+                + np.uint64(code >= np.uint32(0x800))
+                + np.uint64(code >= np.uint32(0x10000))
             )
             if code == np.uint32(10) or code == np.uint32(13):
                 if code == np.uint32(10) and begin == return_end:

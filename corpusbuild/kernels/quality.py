@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from corpusbuild.codepoints import ALPHA, EDGE, LETTER, LOWER, SPACE
-from corpusbuild.kernels.jit import inlined, kernel, part
+from corpusbuild.kernels.jit import kernel, part
 from corpusbuild.kernels.normal import BYTES, KINDS, PLACES, decoded
 
 AT_ONCE = 1 << 16
@@ -16,19 +16,13 @@ AT_ONCE = 1 << 16
 BINS = 1 << 21
 """Entries of the table of n-grams of such a text, of which half are filled at once."""
 
-SLACK = 8
-"""Bytes that must be readable behind the last text."""
-
 WORDS, WORD_POINTS, POINTS, HASHES, DOTS, LINES, BULLETS, TRAILING, ALPHAS, REPEATED, VOTES = range(11)
 """The columns of ``counted``; from ``VOTES`` on one for each field of the marks, of which there are ``FIELDS``."""
 FIELDS = 8
 
 _LETTERS, _OTHER, _STOP = np.uint8(1), np.uint8(2), np.uint8(4)
 CLASSES = np.array(
-    [
-        _STOP if chr(byte).isspace() or byte >= 0x80 else _LETTERS if chr(byte).isalpha() else _OTHER
-        for byte in range(256)
-    ],
+    [_STOP if chr(byte).isspace() or byte >= 0x80 else _LETTERS if chr(byte).isalpha() else _OTHER for byte in range(256)],
     np.uint8,
 )
 
@@ -289,7 +283,7 @@ def _repeated(
         if table[slot] < base:
             table[slot] = base + j
         gram -= hashes[np.uint64(j)] * top
-    covered = 0
+    covered = np.int64(0)
     if found:
         until = 0
         for j in range(n_grams):
@@ -372,7 +366,7 @@ def _repeated_in_large(text: Any, start: Any, stop: Any, kinds: Any, n_words: An
             elif next_word == n_grams:
                 next_word, next_place = j, place
         from_word, from_place = next_word, next_place
-    covered, until, i = 0, 0, start
+    covered, until, i = np.int64(0), 0, start
     for word in range(n_words):
         _begin, i, points = _next_word(text, i, stop, kinds)
         if word < n_grams and twice[word]:
@@ -382,13 +376,9 @@ def _repeated_in_large(text: Any, start: Any, stop: Any, kinds: Any, n_words: An
     return covered
 
 
-@kernel(
-    f"void({BYTES}, {PLACES}, Array(uint8, 1, 'C'), {KINDS}, uint64[::1], uint64[::1], uint64, uint64, int64, int64[:,::1])"
-)
-def counted(
-    text: Any, offsets: Any, classes: Any, kinds: Any, keys: Any, marks: Any, factor: Any, whole: Any, n: Any, out: Any
-) -> None:
-    """Count each text ``text[offsets[i]:offsets[i + 1]]`` into row ``i`` of ``out``, which is zero.
+@kernel(f"void({BYTES}, {PLACES}, Array(uint8, 1, 'C'), {KINDS}, uint64[::1], uint64[::1], uint64, uint64, int64, int64[:,::1])")
+def counted(text: Any, offsets: Any, classes: Any, kinds: Any, keys: Any, marks: Any, factor: Any, whole: Any, n: Any, out: Any) -> None:
+    """Count each text ``text[offsets[i]:offsets[i + 1]]`` into row ``i`` of ``out``, which is zero. Eight bytes behind the last are read.
 
     ``keys`` and ``marks`` are the words that count for something, by :func:`_marks`; ``whole`` says which fields count whole words less their edges,
     and not runs of letters. ``n`` is that of the n-grams.
