@@ -4,12 +4,33 @@ A kernel states the types that it takes, so that importing its module compiles i
 a build, and a wrong type is an error rather than a second version.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-import numba
-
 from corpusbuild import kernels
+
+
+@contextmanager
+def _no_scipy() -> Iterator[None]:
+    """The compiler asks scipy, where there is one, for a linear algebra that no kernel uses, and loading that takes longer than all the rest."""
+    if "scipy" in sys.modules:
+        yield
+        return
+    sys.modules["scipy"] = cast(Any, None)
+    try:
+        yield
+    finally:
+        del sys.modules["scipy"]
+
+
+with _no_scipy():
+    import numba
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()  # else at the first kernel
+    cpu_target.target_context.refresh()
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -88,21 +88,24 @@ def paragraphs(data: Any, offsets: Any, spaces: Any, out: Any, counts: Any) -> A
 def without(data: Any, offsets: Any, rows: Any, first_cut: Any, starts: Any, ends: Any, out: Any, out_offsets: Any) -> None:
     """Copy the texts of ``rows``, with spaces in place of what is cut: of text ``i`` of them the spans, in code points and in order, from
     ``first_cut[i]`` to ``first_cut[i + 1]``."""
-    to = 0
+    to = np.uint64(0)
     for i in range(len(rows)):
         out_offsets[i] = to
-        begin, size = offsets[rows[i]], offsets[rows[i] + 1] - offsets[rows[i]]
-        for k in range(size):
-            out[to + k] = data[begin + k]
-        point, k = -1, 0
+        begin, end = np.uint64(offsets[rows[i]]), np.uint64(offsets[rows[i] + 1])
+        for k in range(end - begin):
+            out[to + np.uint64(k)] = data[begin + np.uint64(k)]
+        at, point = begin, np.int64(-1)
         for cut in range(first_cut[i], first_cut[i + 1]):
-            while k < size:
-                is_first = data[begin + k] & 0xC0 != 0x80
-                if is_first and point + 1 == ends[cut]:
+            while point < starts[cut]:  # to the first byte of the span
+                point += np.int64(data[at] & 0xC0 != 0x80)
+                at += np.uint64(1)
+            out[to + at - begin - np.uint64(1)] = SPACE
+            while at < end:
+                point += np.int64(data[at] & 0xC0 != 0x80)
+                if point == ends[cut]:
+                    point -= 1
                     break
-                point += is_first
-                if point >= starts[cut]:
-                    out[to + k] = SPACE
-                k += 1
-        to += size
+                out[to + at - begin] = SPACE
+                at += np.uint64(1)
+        to += end - begin
     out_offsets[len(rows)] = to
