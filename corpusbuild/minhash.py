@@ -282,6 +282,12 @@ def set_texts(texts: Texts, width: int) -> Ragged:
 
     n = len(texts.offsets) - 1
     flat, offsets = np.empty(int(texts.offsets[-1] - texts.offsets[0]) // 2 + 2 * n + 2, np.uint64), np.empty(n + 1, np.int64)
+    if n == 1:  # maybe as long as memory allows: in place
+        start, end = texts.offsets.tolist()
+        rows = flat[: kernel.shingles(texts.data, start, end, _letters(), width, flat)]
+        rows.sort()
+        rows = rows[: kernel.distinct(rows)]
+        return Ragged(rows, np.array([0, len(rows)]))
     return Ragged(flat[: kernel.sets(*texts, _letters(), width, flat, offsets)], offsets)
 
 

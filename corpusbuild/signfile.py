@@ -89,9 +89,8 @@ def _by_kernel(texts: Texts) -> Columns:
     begin, end = int(texts.offsets[0]), int(texts.offsets[-1])
     n = len(texts.offsets) - 1
     most = n + int(np.count_nonzero(texts.data[begin:end] == 10))
-    places, counts = np.empty((most, 4), np.int64), np.zeros(n, np.int64)
-    places = places[: paragraphs.paragraphs(*texts, _spaces(), places, counts)]
-    first_byte, last_byte, starts, ends = (column.copy() for column in places.T)
+    places, counts = np.empty((4, most), np.int64), np.zeros(n, np.int64)
+    first_byte, last_byte, starts, ends = places[:, : paragraphs.paragraphs(*texts, _spaces(), places, counts)]
     return np.repeat(np.arange(n), counts), starts, ends, *blake3.digests(texts.data, first_byte, last_byte)
 
 

@@ -69,7 +69,9 @@ def _remaining(texts: Texts, rows: I64, first: I64, last: I64, cuts: Cuts) -> It
     while begin < len(rows):
         end = max(begin + 1, int(np.searchsorted(sizes, sizes[begin] + BLOCK, side="right")) - 1)
         here = slice(begin, end)
-        if kernels.compiled():
+        if not (last[here] > first[here]).any() and rows[end - 1] - rows[begin] == end - 1 - begin:  # as they stand
+            yield Texts(texts.data, texts.offsets[rows[begin] : rows[end - 1] + 2])
+        elif kernels.compiled():
             from corpusbuild.kernels import paragraphs as kernel
 
             which = np.concatenate([np.arange(a, b) for a, b in zip(first[here], last[here], strict=True)])

@@ -143,16 +143,16 @@ def _hash(data: Any, starts: Any, ends: Any, which: Any, out: Any) -> None:
             for lane in range(here):
                 i = order[first + lane]
                 if block == _blocks(ends[i] - starts[i]) - 1:
-                    for word in range(8):
+                    for word in range(4):
                         out[i, word] = state[16 * word + lane]
 
 
 def digests(data: U8, starts: I64, ends: I64) -> tuple[U64, U64]:
     """The first 128 bits of the BLAKE3 of each ``data[start:end]``, as two big-endian halves."""
-    out = np.empty((len(starts), 8), np.uint32)
-    short = np.flatnonzero(ends - starts <= CHUNK)
-    _hash(data, starts, ends, short, out)
-    for i in np.flatnonzero(ends - starts > CHUNK).tolist():
-        out[i, :4] = np.frombuffer(blake3(data.data[starts[i] : ends[i]]).digest(16), "<u4")
-    halves = np.ascontiguousarray(out[:, :4]).astype("<u4", copy=False).view(">u8").astype(np.uint64)
-    return halves[:, 0].copy(), halves[:, 1].copy()
+    out = np.empty((len(starts), 4), np.uint32)
+    _hash(data, starts, ends, np.flatnonzero(ends - starts <= CHUNK), out)
+    long = np.flatnonzero(ends - starts > CHUNK)
+    made = [blake3(data.data[start:end]).digest(16) for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True)]
+    out[long] = np.frombuffer(b"".join(made), "<u4").reshape(-1, 4)
+    halves = out.astype("<u4", copy=False).view(">u8")
+    return halves[:, 0].astype(np.uint64), halves[:, 1].astype(np.uint64)

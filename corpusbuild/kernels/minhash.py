@@ -124,6 +124,23 @@ def _minima(shingles: Any, factors: Any, summands: Any, tile: Any, out: Any) -> 
             out[p] = least
 
 
+@kernel(f"int64({BYTES}, int64, int64, uint32[::1], int64, uint64[::1])")
+def shingles(data: Any, start: Any, end: Any, letters: Any, width: Any, out: Any) -> Any:
+    """The shingles of one text, in order, repeats included. Gives how many there are."""
+    return _shingles(out, _words(data, start, end, letters, out), width)
+
+
+@kernel("int64(uint64[::1])")
+def distinct(numbers: Any) -> Any:
+    """Move the distinct ones of sorted numbers to the front. Gives how many there are."""
+    n = 0
+    for number in numbers:
+        if n == 0 or numbers[n - 1] != number:
+            numbers[n] = number
+            n += 1
+    return n
+
+
 @kernel(f"int64({BYTES}, {PLACES}, uint32[::1], int64, uint64[::1], int64[::1])")
 def sets(data: Any, offsets: Any, letters: Any, width: Any, flat: Any, set_offsets: Any) -> Any:
     """Write the shingle set of each text into ``flat``, sorted, and where each begins. Gives how many numbers that are."""
@@ -134,7 +151,7 @@ def sets(data: Any, offsets: Any, letters: Any, width: Any, flat: Any, set_offse
     at = 0
     for i in range(len(offsets) - 1):
         set_offsets[i] = at
-        n = _shingles(words, _words(data, offsets[i], offsets[i + 1], letters, words), width)
+        n = shingles(data, offsets[i], offsets[i + 1], letters, width, words)
         at += _set(words, n, flat[at:], places)
     set_offsets[len(offsets) - 1] = at
     return at

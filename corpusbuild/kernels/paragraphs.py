@@ -32,7 +32,7 @@ def _is_space(data: Any, at: Any, spaces: Any) -> Any:
 
 @kernel(f"int64({BYTES}, int64, int64, int64, int64, boolean[::1], int64[:,::1], int64)")
 def _strip(data: Any, start: Any, end: Any, first: Any, last: Any, spaces: Any, out: Any, n: Any) -> Any:
-    """Put bytes ``start`` to ``end``, which are code points ``first`` to ``last``, less white space at the ends, into row ``n``, if any remain."""
+    """Put bytes ``start`` to ``end``, which are code points ``first`` to ``last``, less white space at the ends, into column ``n``, if any remain."""
     while start < end and _is_space(data, start, spaces):
         start, first = start + 1, first + 1
         while start < end and data[start] & 0xC0 == 0x80:
@@ -46,14 +46,14 @@ def _strip(data: Any, start: Any, end: Any, first: Any, last: Any, spaces: Any, 
         end, last = before, last - 1
     if start >= end:
         return n
-    out[n, 0], out[n, 1], out[n, 2], out[n, 3] = start, end, first, last
+    out[0, n], out[1, n], out[2, n], out[3, n] = start, end, first, last
     return n + 1
 
 
 @kernel(f"int64({BYTES}, {PLACES}, boolean[::1], int64[:,::1], int64[::1])")
 def paragraphs(data: Any, offsets: Any, spaces: Any, out: Any, counts: Any) -> Any:
     """The paragraphs of each text: in ``out`` where each begins and ends in ``data``, and in its text in code points; in ``counts`` how many each
-    text has. Gives how many those are; ``out`` must have a row for each text and each line end, less one."""
+    text has. Gives how many those are; ``out`` has a column for each text and each line end."""
     n = 0
     for text in range(len(offsets) - 1):
         end, stop = offsets[text + 1], np.uint64(offsets[text + 1])
