@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from corpusbuild.batches import tokens as tokens
     from corpusbuild.corpus import Corpus as Corpus
     from corpusbuild.corpus import open as open
 
@@ -10,9 +11,13 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """``corpusbuild.open`` and ``corpusbuild.Corpus``, imported when they are asked for: most that import the package read no corpus."""
+    """``corpusbuild.open``, ``Corpus`` and ``tokens``, imported when they are asked for: most that import the package read no corpus."""
     if name in ("Corpus", "open"):
         from corpusbuild import corpus
 
         return getattr(corpus, name)
+    if name == "tokens":
+        from corpusbuild import batches
+
+        return batches.tokens
     raise AttributeError(f"module 'corpusbuild' has no attribute {name!r}")

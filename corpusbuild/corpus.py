@@ -35,18 +35,18 @@ class Corpus:
 
     def __init__(self, path: Path, tokens: Path | None, lock: Lock | None, lock_file: Path | None):
         self.path = path
-        self.manifest: dict[str, Any] = _manifest(path)
+        self.manifest: dict[str, Any] = read_manifest(path)
         self.token_manifest: dict[str, Any] | None = None
         self._tokens = tokens
         self._checked: set[Path] = set()
-        _refuse_other_files(path, [shard["name"] for shard in self.manifest["shards"]], ".parquet")
+        refuse_other_files(path, [shard["name"] for shard in self.manifest["shards"]], ".parquet")
         if lock is not None:
             _held_against(lock.manifest_sha256, path / MANIFEST, lock_file)
             if self.manifest.get("rows_blake3") != lock.rows_blake3:
                 raise IntegrityError(f"{path / MANIFEST} speaks of other rows than {lock_file} allows: {REMEDY}")
         if tokens is not None:
-            self.token_manifest = _manifest(tokens)
-            _refuse_other_files(tokens, [file["name"] for file in self.token_manifest["files"]], ".bin")
+            self.token_manifest = read_manifest(tokens)
+            refuse_other_files(tokens, [file["name"] for file in self.token_manifest["files"]], ".bin")
             if self.token_manifest["corpus_manifest_sha256"] != file_sha256(path / MANIFEST):
                 raise IntegrityError(f"{tokens / MANIFEST} is of another corpus than {path}: {REMEDY}")
             if lock is not None:
@@ -62,6 +62,11 @@ class Corpus:
     def shards(self) -> list[Path]:
         """The shard files, in order, not yet checked."""
         return [self.path / shard["name"] for shard in self.manifest["shards"]]
+
+    @property
+    def tokens_path(self) -> Path | None:
+        """The folder of its tokens."""
+        return self._tokens
 
     def check(self) -> None:
         """Check every file now. ``IntegrityError`` names the first that is not what its manifest says."""
@@ -161,7 +166,7 @@ def _lock(path: Path | None) -> Lock | None:
     return lock
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder, if it is what the line beside it says."""
     path = folder / MANIFEST
     try:
@@ -180,7 +185,7 @@ def _held_against(locked: str | None, path: Path, lock_file: Path | None) -> Non
         raise IntegrityError(f"{path} has the sha256 {found[:12]}..., {lock_file} says {(locked or 'nothing')[:12]}: {REMEDY}")
 
 
-def _refuse_other_files(folder: Path, named: Sequence[str], suffix: str) -> None:
+def refuse_other_files(folder: Path, named: Sequence[str], suffix: str) -> None:
     for name in named:
         if not (folder / name).is_file():
             raise IntegrityError(f"{folder / name} is missing: {REMEDY}")

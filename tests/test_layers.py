@@ -11,7 +11,7 @@ LAYERS = [
         "pure",
         {
             "strict", "text", "language", "quality", "codepoints", "measure", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "resume",
-            "kernels", "origins", "progress", "datasheet", "law", "binfile", "order", "mix", "rowdigest", "croissant", "workflow",
+            "kernels", "origins", "progress", "datasheet", "law", "binfile", "permutation", "order", "mix", "rowdigest", "croissant", "workflow",
         },
     ),
     (
@@ -26,7 +26,7 @@ LAYERS = [
         "stages",
         {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "earlier", "sign", "exact_dedup", "near_dedup", "rails", "shard", "ledger", "train_tokenizer", "tokenize")},
     ),
-    ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "ahead", "publish", "project", "report", "lock", "corpus", "explain", "likeness", "verify", "undo", "preflight", "journal", "estimate", "compare", "selection", "export", "scaffold", "reach", "fetching", "drive", "statement", "activity"}),
+    ("wiring", {"fetch", "child", "pin", "config", "plan", "build", "ahead", "publish", "project", "report", "lock", "corpus", "batches", "torch_dataset", "explain", "likeness", "verify", "undo", "preflight", "journal", "estimate", "compare", "selection", "export", "scaffold", "reach", "fetching", "drive", "statement", "activity"}),
     ("commands", {"commands", "cli", "__main__"}),
 ]  # fmt: skip
 ONLY_IN = {
@@ -39,6 +39,7 @@ ONLY_IN = {
     "stdnum": ("identifiers",),
     "pycld2": ("language",),
     "numba": ("kernels.jit",),
+    "torch": ("torch_dataset",),
     "fcntl": ("machinecode", "store", "ledger", "downloads", "commands.clean", "activity"),
     "sqlite3": (),
 }
