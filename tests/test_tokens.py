@@ -330,6 +330,30 @@ def test_a_build_opens_by_its_name_and_a_folder_by_its_path(built, copy, split):
     assert "tiny v1 as bytes" in repr(named)
 
 
+@pytest.mark.parametrize("how", ['packing = "best-fit"\nsequence_length = 200', "sequence_length = 64\npad_id = 0"])
+def test_what_a_build_packed_is_read_as_it_was_packed(built, tmp_path, how):
+    """Every run of ids of the index comes once, in one row, as one segment; nothing else but padding comes."""
+    folder = Path(shutil.copytree(built, tmp_path / "project", symlinks=True))
+    config = (folder / "configs" / "tiny.toml").read_text()
+    (folder / "configs" / "tiny.toml").write_text(config + how + "\n")
+    (folder / "configs" / "tiny.lock").unlink()
+    assert doit(folder, "build:tiny").returncode == 0
+    tokens = corpusbuild.tokens("tiny", cache=folder / "cache", configs=folder / "configs", deep=True)
+    texts = {
+        d["id"]: d["text"].encode() for d in corpusbuild.open("tiny", cache=folder / "cache", configs=folder / "configs").documents("train")
+    }
+    runs = [r for r in pq.read_table(tokens.path / "index.parquet").to_pylist() if r["file"].startswith("train")]
+    expected = sorted(texts[r["id"]][r["offset"] : r["offset"] + r["length"]] for r in runs)
+    read = []
+    for batch in tokens.batches(batch_size=3, epochs=1, positions=True):
+        whole = np.hstack([batch.tokens, np.where(batch.targets[:, -1:] == IGNORED, 0, batch.targets[:, -1:])])
+        for row, target, segments in zip(whole, batch.targets, batch.segments, strict=True):
+            of = np.append(segments, segments[-1] if target[-1] != IGNORED else -1)
+            read += [row[of == i].astype(np.uint8).tobytes() for i in range(of.max() + 1)]
+    assert sum(map(len, expected)) == sum(map(len, texts.values()))
+    assert sorted(read) == expected
+
+
 def test_what_is_not_there_or_has_no_tokens_is_told(built, tmp_path):
     with pytest.raises(ConfigError, match="doit build:nothing"):
         corpusbuild.tokens("nothing", cache=built / "cache")
