@@ -40,6 +40,7 @@ PLUGINS = {
         "why": "corpusbuild.commands.why:Why",
         "diff": "corpusbuild.commands.diff:Diff",
         "export": "corpusbuild.commands.export:Export",
+        "help": "corpusbuild.commands.help:Help",
         "show": "corpusbuild.commands.show:Show",
         "pin": "corpusbuild.commands.pin:Pin",
     },

@@ -47,6 +47,12 @@ class Ours:
         try:
             # doit takes every KEY=VALUE for a variable of its own before a command sees it, so these are the values of --set
             args = [arg for arg in in_args if arg != "--set"]
+            if {"-h", "--help"} & set(args):
+                from corpusbuild.commands.help import of_verb
+                from corpusbuild.commands.view import printed
+
+                printed("\n".join(of_verb(type(self))))
+                return 0
             return int(super().parse_execute(self._options_first(args)) or 0)  # type: ignore[misc]  # the other base is a doit command
         except (getopt.GetoptError, CmdParseError, InvalidCommand, InvalidDodoFile, InvalidTask) as error:
             return fail(str(error).strip(), USAGE)
