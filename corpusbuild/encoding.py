@@ -81,7 +81,7 @@ class _Split:
     def write(self, table: Table) -> Counts:
         import pyarrow.compute as pc  # here, for it costs 30 ms that planning need not spend
 
-        ids, sizes, rows = table.ids.astype(self._dtype), np.diff(table.offsets), table.rows
+        ids, sizes, rows = table.ids.astype(self._dtype, copy=False), np.diff(table.offsets), table.rows
         if self._separator is not None:
             ids, sizes = np.insert(ids, table.offsets[:-1], self._separator), sizes + 1
         names, ends = text_bytes(rows.column("id").cast(pa.large_string()).combine_chunks())
@@ -103,7 +103,12 @@ class _Split:
 def _counted(table: Table, sizes: NDArray[np.int64], separated: bool) -> Counts:
     """What documents of one split count for, by source."""
     split, columns = table.split, {"source": table.rows.column("source_id"), "tokens": sizes, "bytes": table.text_bytes}
-    rows = pa.table(columns).group_by("source").aggregate([("tokens", "count"), ("tokens", "sum"), ("bytes", "sum")]).to_pylist()
+    rows = (
+        pa.table(columns)
+        .group_by("source", use_threads=False)
+        .aggregate([("tokens", "count"), ("tokens", "sum"), ("bytes", "sum")])
+        .to_pylist()
+    )
     return {
         r["source"]: Tally(
             docs_in=r["tokens_count"],

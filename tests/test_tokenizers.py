@@ -18,6 +18,7 @@ from corpusbuild.tokenizer import (
     each,
     fast,
     honest,
+    huggingface,
     joined,
     kind_of,
     open_quickest,
@@ -26,6 +27,8 @@ from corpusbuild.tokenizer import (
     slices,
     text_bytes,
 )
+from corpusbuild.tokenizer import ranks as ranks_module
+from corpusbuild.tokenizer.cutting import cut
 from corpusbuild.tokenizer.fast import HOSTILE, Differs, Fast
 from corpusbuild.tokenizer.ranks import KNOWN, read_ranks
 
@@ -45,6 +48,12 @@ def column(texts):
 def split(encoded):
     ids, offsets = encoded
     return [ids[a:b].tolist() for a, b in pairwise(offsets)]
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +136,74 @@ def test_the_faster_library_gives_the_same(bpe, ranks, texts):
         assert split(quick.encode(column([*texts, *HOSTILE]))) == split(open_tokenizer(spec).encode(column([*texts, *HOSTILE])))
 
 
+LONG = st.lists(
+    st.sampled_from([" ", "  ", "\n", "the", " cat", "'s", "'LL ", " a", "b ", "12 ", "é", " é", "<|endoftext|>", "x y"]), max_size=30
+).map("".join)
+
+
+@settings(deadline=None)
+@given(st.lists(LONG, max_size=4), st.integers(1, 12))
+def test_parts_are_the_texts(texts, size):
+    parts, first = cut(column(["before", *texts]).slice(1), size)
+    held = parts.to_pylist()
+    assert ["".join(held[a:b]) for a, b in pairwise(first.tolist())] == texts
+    assert first[-1] == len(held)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(LONG, max_size=3), st.integers(1, 9))
+def test_long_texts_in_parts_have_the_same_ids(every_cuttable, texts, size):
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (huggingface, ranks_module, fast):
+            patch.setattr(module, "SLICE_BYTES", size)
+        for plain, quick, encode in every_cuttable:
+            assert split(plain.encode(column(texts))) == split(quick.encode(column(texts))) == [encode(t) for t in texts]
+
+
+@pytest.fixture(scope="module")
+def every_cuttable(tmp_path_factory, bpe):
+    from tokenizers import Regex, pre_tokenizers
+
+    bpe[1].encode_special_tokens = True
+    found = [bpe, *(tokenizer_files.rank_file(tmp_path_factory.mktemp(name), name) for name in KNOWN)]
+    for i, pattern in enumerate(sorted(huggingface.SPLITS)):
+        cutting = pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        found.append(tokenizer_files.huggingface(tmp_path_factory.mktemp(str(i)), before=pre_tokenizers.Sequence(list(cutting))))
+        found[-1][1].encode_special_tokens = True
+    opened = [(open_tokenizer(spec), open_quickest(spec), _encoder(library)) for spec, library in found]
+    assert all(plain.cuttable and isinstance(quick, Fast) for plain, quick, _ in opened)
+    return opened
+
+
+def _encoder(library):
+    return getattr(library, "encode_ordinary", None) or (lambda text: library.encode(text, add_special_tokens=False).ids)
+
+
+def test_what_might_stand_over_a_border_is_not_cut(tmp_path):
+    from tokenizers import AddedToken, normalizers, pre_tokenizers
+
+    for i, more in enumerate(
+        (
+            {"normalizer": normalizers.NFC()},
+            {"before": pre_tokenizers.ByteLevel(add_prefix_space=True)},
+            {"before": pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)])},
+            {"before": pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)},
+            {"added": [AddedToken("cat sat", special=False)]},
+            {"added": [AddedToken("cat", rstrip=True, special=False)]},
+        )
+    ):
+        (tmp_path / str(i)).mkdir()
+        assert not open_tokenizer(tokenizer_files.huggingface(tmp_path / str(i), **more)[0]).cuttable, more
+
+
+def test_dropout_is_refused(tmp_path):
+    spec, made = tokenizer_files.huggingface(tmp_path)
+    made.model.dropout = 0.1
+    made.save(spec.path)
+    with pytest.raises(ConfigError, match="has dropout"):
+        open_tokenizer(tokenizer_files.spec(spec.path, "huggingface"))
+
+
 class Wrong:
     """A library that gives other ids for one text, and cannot encode another."""
 
@@ -196,12 +273,6 @@ def test_known_patterns_are_those_that_tiktoken_publishes(monkeypatch_module, te
         a, b = (e.encode_ordinary(text) for e in encodings)
         assert a == b
         assert KNOWN[name][1] == theirs["special_tokens"]
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
 
 
 def published(name, patch):
@@ -274,6 +345,16 @@ def test_sums_between_offsets(sizes):
 
 
 @settings(deadline=None)
+@given(TEXTS, st.integers(0, 3), st.sampled_from([pa.string(), pa.large_string()]))
+def test_texts_of_a_table_are_its_texts(texts, at, type):
+    table = pa.concat_tables([pa.table({"text": pa.array(part, type)}) for part in (texts, texts[1:])]).slice(at)
+    found = reading._texts(table)
+    assert found.type == pa.large_string()
+    assert found.to_pylist() == table.column("text").to_pylist()
+    assert text_bytes(found)[0].tobytes() == "".join(found.to_pylist()).encode()
+
+
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 12))
 def test_pieces_hold_every_row_group_once_in_order(sizes, least):
     found = reading.ranges(sizes, least)
@@ -282,10 +363,13 @@ def test_pieces_hold_every_row_group_once_in_order(sizes, least):
     assert all(sum(sizes[first:end]) >= least for first, end in found[:-1])
 
 
-def test_ids_that_do_not_spell_their_text_are_found(bpe):
+def test_ids_that_do_not_spell_their_text_are_found(bpe, monkeypatch):
     tokenizer, texts = open_tokenizer(bpe[0]), column(["the cat", "", "sat on"])
     ids, offsets = tokenizer.encode(texts)
-    assert honest.misspelled(tokenizer, texts, (ids, offsets)) is None
+    for block in (1, 2, 3, 1000):
+        monkeypatch.setattr(honest, "BLOCK", block)
+        assert honest.misspelled(tokenizer, texts, (ids, offsets)) is None
+        assert honest.misspelled(tokenizer, texts, (ids[:-1], np.minimum(offsets, len(ids) - 1))) == 2
     assert honest.misspelled(tokenizer, texts, (ids[:-1], np.minimum(offsets, len(ids) - 1))) == 2
     assert honest.decoded(tokenizer, texts, (ids, offsets)) == [(0, True), (1, True), (2, True)]
     assert honest.decoded(tokenizer, texts, (ids[::-1], offsets))[0] == (0, False)

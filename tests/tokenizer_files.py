@@ -19,12 +19,12 @@ def spec(path, kind, **more):
     return Spec(kind=kind, path=str(path), sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(), **more)
 
 
-def huggingface(folder, special=("<|endoftext|>",), normalizer=None):
+def huggingface(folder, special=("<|endoftext|>",), normalizer=None, before=None, added=()):
     """A byte-level BPE with control tokens, and the library's own tokenizer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = before or pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     if normalizer is not None:
         made.normalizer = normalizer
@@ -32,6 +32,7 @@ def huggingface(folder, special=("<|endoftext|>",), normalizer=None):
         vocab_size=400, special_tokens=list(special), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     made.train_from_iterator(SENTENCES, trainer)
+    made.add_tokens(list(added))
     made.save(str(folder / "tokenizer.json"))
     return spec(folder / "tokenizer.json", "huggingface"), made
 

@@ -61,6 +61,10 @@ class Tokenizer(Protocol):
         """What may keep a decoded text from being the text that was encoded; empty where nothing may."""
 
     @property
+    def cuttable(self) -> bool:
+        """Whether long texts can be encoded in parts (see ``cutting``)."""
+
+    @property
     def spelled(self) -> NDArray[np.unsignedinteger[Any]] | None:
         """How many bytes of text each id stands for, where every text is exactly what its ids spell."""
 
@@ -78,6 +82,7 @@ class Bytes:
     special_tokens: tuple[str, ...] = ()
     unknown: int | None = None
     losses: tuple[str, ...] = ()
+    cuttable = False
     spelled: NDArray[np.unsignedinteger[Any]] | None = None  # there is nothing between the text and the ids
 
     def encode(self, texts: pa.Array) -> Encoded:
@@ -115,13 +120,19 @@ def joined(found: Sequence[Encoded]) -> Encoded:
     """What was encoded in slices, as if it had been at once."""
     first = np.cumsum([0, *(len(ids) for ids, _ in found)])
     offsets = [offsets[:-1] + at for (_, offsets), at in zip(found, first[:-1], strict=True)]
-    return np.concatenate([np.empty(0, np.uint32), *(ids for ids, _ in found)]), np.concatenate([*offsets, first[-1:]]).astype(np.int64)
+    held = np.concatenate([ids for ids, _ in found]) if found else np.empty(0, np.uint16)
+    return held, np.concatenate([*offsets, first[-1:]]).astype(np.int64)
 
 
 def each(found: Sequence[Ids]) -> Encoded:
     """Texts that were encoded one by one."""
     offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    return np.concatenate([np.empty(0, np.uint32), *found]), offsets
+    return np.concatenate(found) if len(found) else np.empty(0, np.uint16), offsets
+
+
+def narrow(vocab_size: int) -> np.dtype[Any]:
+    """The type of ids below ``vocab_size``."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
 def smallest(sizes: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:

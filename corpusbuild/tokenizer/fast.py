@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from corpusbuild.tokenizer import Encoded, Ids, Spec, Tokenizer, joined, slices, text_bytes
+from corpusbuild.tokenizer import SLICE_BYTES, Encoded, Ids, Spec, Tokenizer, joined, narrow, slices, text_bytes
+from corpusbuild.tokenizer.cutting import cut, together
 
 COMPARED_BYTES = 16_384
 """Of the first table of a split in each piece of a shard, about so much text is encoded twice."""
@@ -54,17 +55,19 @@ class Fast:
     def __init__(self, plain: Tokenizer, library: Any):
         self._plain, self._library = plain, library
         self.vocab_size, self.special_tokens, self.unknown = plain.vocab_size, plain.special_tokens, plain.unknown
-        self.losses, self.spelled = plain.losses, plain.spelled
+        self.losses, self.cuttable, self.spelled = plain.losses, plain.cuttable, plain.spelled
+        self._dtype = narrow(plain.vocab_size)
 
     def encode(self, texts: pa.Array) -> Encoded:
-        return joined([self._encode(one) for one in slices(texts)])
+        parts, first = cut(texts, SLICE_BYTES) if self.cuttable else (texts, np.arange(len(texts) + 1))
+        return together(joined([self._encode(one) for one in slices(parts)]), first)
 
     def _encode(self, texts: pa.Array) -> Encoded:
         try:
             ids, offsets = self._library.encode_batch_flat(texts.to_pylist(), split_special_tokens=True)
         except Exception:  # noqa: BLE001 - for whatever reason it cannot, the library that decides can
             return self._plain.encode(texts)
-        return np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64).astype(np.int64)
+        return np.frombuffer(ids, np.uint32).astype(self._dtype), np.frombuffer(offsets, np.uint64).astype(np.int64)
 
     def decode(self, ids: Ids) -> str:
         return self._plain.decode(ids)

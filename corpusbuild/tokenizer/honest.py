@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from corpusbuild.tokenizer import MOST_IDS, Encoded, Tokenizer, text_bytes
 
+BLOCK = 1 << 18  # ids
+
 DECODED_DOCUMENTS = 8
 DECODED_BYTES = 64_000
 """Of every table, so many documents of at most so much text together are decoded again."""
@@ -19,7 +21,12 @@ def misspelled(tokenizer: Tokenizer, texts: pa.Array, encoded: Encoded) -> int |
     if tokenizer.spelled is None:
         return None
     ids, offsets = encoded
-    wrong = np.flatnonzero(sums(tokenizer.spelled.take(ids), offsets) != np.diff(text_bytes(texts)[1]))
+    found = np.zeros(len(texts), np.int64)
+    for start in range(0, len(ids), BLOCK):  # what is looked up stays in the processor's cache
+        first = int(np.searchsorted(offsets, start, "right")) - 1
+        here = offsets[first : int(np.searchsorted(offsets, start + BLOCK)) + 1].clip(start, start + BLOCK) - start
+        found[first : first + len(here) - 1] += sums(tokenizer.spelled.take(ids[start : start + BLOCK]), here)
+    wrong = np.flatnonzero(found != np.diff(text_bytes(texts)[1]))
     return int(wrong[0]) if len(wrong) else None
 
 

@@ -9,13 +9,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from corpusbuild.errors import ConfigError
-from corpusbuild.tokenizer import Encoded, Ids, each, joined, slices, smallest
+from corpusbuild.tokenizer import Encoded, Ids, each, joined, narrow, slices, smallest
+from corpusbuild.tokenizer.cutting import BORDER, cut, together
+from corpusbuild.tokenizer.ranks import PATTERNS
 
 END_OF_TEXT = "<|endoftext|>"
 TRAINED_END_OF_TEXT = 0
 """The control token of a tokenizer that was trained here, and its id."""
 
 SLICE_BYTES = 1_000_000  # the library keeps some hundred bytes for an id until the ids are taken out
+
+_SPLIT = r"{}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_ENDINGS = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)", "'(?i:[sdmt]|ll|ve|re)")
+SPLITS = PATTERNS | {_SPLIT.format(ending, digits) for ending in _ENDINGS for digits in ("", "{1,3}")}
+"""Patterns that cut between a letter and a space before a letter."""
 
 _DROPS_SPACE = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit")
 
@@ -31,6 +38,8 @@ class HuggingFace:
             raise ConfigError(
                 f"tokenizer.path: {path} is not a tokenizer.json, or its vocabulary and merges do not belong together ({error})"
             ) from None
+        if model["model"].get("dropout"):
+            raise ConfigError(f"tokenizer.path: {path} has dropout, so that no two encodings are the same: set model.dropout to null in it")
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -39,14 +48,17 @@ class HuggingFace:
         self.special_tokens = tuple(token["content"] for token in model.get("added_tokens") or () if token.get("special"))
         self.unknown = _unknown(model["model"], vocab)
         self.losses = tuple(_losses(model))
+        self.cuttable = _is_cuttable(model)
+        self._dtype = narrow(self.vocab_size)
         self.spelled = _spelled(model, vocab, self.vocab_size) if _is_byte_level(model) else None
 
     def encode(self, texts: pa.Array) -> Encoded:
-        return joined([self._encode(one) for one in slices(texts, SLICE_BYTES)])
+        parts, first = cut(texts, SLICE_BYTES) if self.cuttable else (texts, np.arange(len(texts) + 1))
+        return together(joined([self._encode(one) for one in slices(parts, SLICE_BYTES)]), first)
 
     def _encode(self, texts: pa.Array) -> Encoded:
         found = self._tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
-        return each([np.array(one.ids, np.uint32) for one in found])
+        return each([np.array(one.ids, self._dtype) for one in found])
 
     def decode(self, ids: Ids) -> str:
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=False))
@@ -114,6 +126,24 @@ def _covers_bytes(model: dict[str, Any]) -> bool:
     """Whether text is cut to bytes, each of which is in the vocabulary."""
     return any(part["type"] == "ByteLevel" for part in _parts(model.get("pre_tokenizer"))) and all(
         character in model["model"]["vocab"] for character in _library().pre_tokenizers.ByteLevel.alphabet()
+    )
+
+
+def _is_cuttable(model: dict[str, Any]) -> bool:
+    """Whether text is cut to words by a known pattern, with nothing before it and no added token that could stand over a border."""
+    before = list(_parts(model.get("pre_tokenizer")))
+    added = model.get("added_tokens") or ()
+    known = [
+        part
+        for part in before[:-1]
+        if part["type"] == "Split" and part["pattern"].get("Regex") in SPLITS and part["behavior"] == "Isolated"
+    ]
+    by_pattern = len(before) == len(known) + 1 and before[-1]["type"] == "ByteLevel" and not before[-1].get("add_prefix_space")
+    return (
+        model.get("normalizer") is None
+        and by_pattern
+        and (len(known) == 1 or bool(before[-1].get("use_regex", True)))
+        and not any(token.get("rstrip") or BORDER.search(token["content"].encode()) for token in added)
     )
 
 

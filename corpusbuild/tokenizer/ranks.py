@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from corpusbuild.errors import ConfigError
-from corpusbuild.tokenizer import Encoded, Ids, each, slices, smallest
+from corpusbuild.tokenizer import SLICE_BYTES, Encoded, Ids, each, narrow, slices, smallest
+from corpusbuild.tokenizer.cutting import cut, together
 
 RANK_LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) (\d+)")
 
@@ -31,6 +32,7 @@ KNOWN: dict[str, tuple[str, dict[str, int]]] = {
     "o200k_base": (_O200K, {END_OF_TEXT: 199999, "<|endofprompt|>": 200018}),
 }
 """Published encodings: the pattern, and the control tokens where the configuration names none."""
+PATTERNS = frozenset(pattern for pattern, _ in KNOWN.values())
 
 
 class Ranks:
@@ -49,6 +51,8 @@ class Ranks:
             raise ConfigError(f"tokenizer.special_tokens: {clash[0]} is the rank of a token of {path}")
         self.vocab_size = max([*ranks.values(), *special.values()]) + 1
         self.special_tokens = tuple(special)
+        self.cuttable = self.pattern in PATTERNS
+        self._dtype = narrow(self.vocab_size)
         sizes = np.zeros(self.vocab_size, np.int64)
         for token, rank in ranks.items():
             sizes[rank] = len(token)
@@ -59,13 +63,12 @@ class Ranks:
             raise ConfigError(f"tokenizer.pattern: {error}") from None
 
     def encode(self, texts: pa.Array) -> Encoded:
-        allowed: frozenset[str] = frozenset()
-        found = [
-            self._encoding.encode_to_numpy(text, allowed_special=allowed, disallowed_special=())
-            for one in slices(texts)
-            for text in one.to_pylist()
-        ]
-        return each(found)
+        parts, first = cut(texts, SLICE_BYTES) if self.cuttable else (texts, np.arange(len(texts) + 1))
+        return together(each([self._encode(text) for one in slices(parts) for text in one.to_pylist()]), first)
+
+    def _encode(self, text: str) -> Ids:
+        found: Ids = self._encoding.encode_to_numpy(text, allowed_special=frozenset(), disallowed_special=())
+        return found.astype(self._dtype)
 
     def decode(self, ids: Ids) -> str:
         return str(self._encoding.decode_bytes(ids.tolist()).decode())

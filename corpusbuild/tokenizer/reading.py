@@ -23,6 +23,7 @@ PIECE_BYTES = 32_000_000
 """A piece of a shard, which one task encodes, has about so much text, where its row groups allow it."""
 
 SPLITS = ("train", "val")
+COLUMNS = ["id", "source_id", "split", "text"]
 
 
 class Piece(Record):
@@ -87,7 +88,8 @@ class Reading:
             if self._refuse:
                 rows = self._without_special(rows)
             for split in SPLITS:
-                mine = rows.filter(pa.array(rows.column("split").to_numpy() == split))
+                here = rows.column("split").to_numpy() == split
+                mine = rows if here.all() else rows.filter(pa.array(here))
                 if len(mine):
                     yield self._encode(split, mine, COMPARED_BYTES if split not in seen else 0)
                     seen.add(split)
@@ -112,7 +114,9 @@ class Reading:
         self._check(names, texts, (ids, offsets))
         if self._tokenizer.unknown is not None:
             found = sums((ids == self._tokenizer.unknown).astype(np.uint32), offsets)
-            each = pa.table({"source": rows.column("source_id"), "n": found}).group_by("source").aggregate([("n", "sum")])
+            each = (
+                pa.table({"source": rows.column("source_id"), "n": found}).group_by("source", use_threads=False).aggregate([("n", "sum")])
+            )
             for row in each.to_pylist():
                 self._count(row["source"], Tally(also={"unknown_tokens": row["n_sum"]}))
         return Table(split, rows.select(["id", "source_id"]), np.diff(text_bytes(texts)[1]), ids, offsets)
@@ -143,9 +147,17 @@ def _batches(piece: Piece) -> Iterator[pa.Table]:
         for group in range(piece.first, piece.end):
             about = shard.metadata.row_group(group)
             rows = max(1, about.num_rows * READ_BYTES // max(1, about.total_byte_size))
-            for batch in shard.iter_batches(batch_size=rows, row_groups=[group], columns=["id", "source_id", "split", "text"]):
-                yield pa.table(batch)
+            if rows >= about.num_rows:  # whole, so that the reader's own copies of a long document are gone when it is encoded
+                yield shard.read_row_group(group, columns=COLUMNS)
+            else:
+                yield from map(pa.table, shard.iter_batches(batch_size=rows, row_groups=[group], columns=COLUMNS))
 
 
 def _texts(rows: pa.Table) -> pa.Array:
-    return rows.column("text").cast(pa.large_string()).combine_chunks()
+    """The texts as ``large_string``: of ``string``, only the places are copied."""
+    texts = rows.column("text").combine_chunks()
+    if not len(texts) or texts.type != pa.string():
+        return texts.cast(pa.large_string())
+    _, places, data = texts.buffers()
+    offsets = np.frombuffer(places, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), data)
