@@ -148,7 +148,9 @@ def _batches(piece: Piece) -> Iterator[pa.Table]:
             about = shard.metadata.row_group(group)
             rows = max(1, about.num_rows * READ_BYTES // max(1, about.total_byte_size))
             if rows >= about.num_rows:  # whole, so that the reader's own copies of a long document are gone when it is encoded
-                yield shard.read_row_group(group, columns=COLUMNS)
+                read = shard.read_row_group(group, columns=COLUMNS)
+                pa.default_memory_pool().release_unused()
+                yield read
             else:
                 yield from map(pa.table, shard.iter_batches(batch_size=rows, row_groups=[group], columns=COLUMNS))
 
