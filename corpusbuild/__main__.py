@@ -65,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     _takes_source(add)
     add.set_defaults(do=_add)
 
+    completion = verbs.add_parser("completion", help="print the script that makes a shell complete what comes after doit")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.set_defaults(do=_completion)
+    names = verbs.add_parser("names", help="print what may come next after some words of doit, for the completion")
+    names.add_argument("words", nargs="*")
+    names.set_defaults(do=_names)
+
     check = verbs.add_parser("verify", help="check every file of an exported corpus against its manifests")
     check.add_argument("folder", type=Path, metavar="DIR", help="the folder that doit export made, or a copy of it")
     check.set_defaults(do=_verify_export)
@@ -164,6 +171,21 @@ def _add(args: argparse.Namespace) -> None:
         raise ConfigError(f"configs/{name}.toml does not exist: there is {', '.join(there) or 'no configuration'}")
     found = add(Path("configs", f"{name}.toml"), args.url, args.id, args.license, args.format, _cache_of(args), _ask)
     print(f"{found}\nconfigs/{name}.toml: added; look at it, then doit build:{name}")
+
+
+def _completion(args: argparse.Namespace) -> None:
+    from corpusbuild.completion import script
+
+    print(script(args.shell), end="")
+
+
+def _names(args: argparse.Namespace) -> None:
+    from corpusbuild.commands.help import EXAMPLES, options_of
+    from corpusbuild.completion import names
+
+    verb = next((word for word in args.words if not word.startswith("-")), "")
+    for name in names(args.words, [*EXAMPLES, "help"], options_of(verb if verb in EXAMPLES else "run"), Path("configs")):
+        print(name)
 
 
 def _verify_export(args: argparse.Namespace) -> None:

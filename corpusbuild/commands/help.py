@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from doit.cmd_base import Command, DoitCmdBase
@@ -100,6 +101,16 @@ class Help(Ours, DoitCmdBase):  # type: ignore[misc]  # doit has no types
             return fail(f"there is no verb {verb!r}; doit help shows them", USAGE)
         printed("\n".join(of_verb(self._verbs[verb])))
         return 0
+
+
+def options_of(verb: str) -> list[str]:
+    """The long names of a verb's own options."""
+    from corpusbuild.scaffold import PLUGINS
+
+    module, _, name = PLUGINS["command"][verb].partition(":")
+    doits = {option["name"] for option in DoitRun.cmd_options}
+    command = getattr(import_module(module), name)
+    return [option["long"] for option in command.cmd_options if option["name"] not in doits]
 
 
 def overview() -> Iterator[str]:
