@@ -25,7 +25,7 @@ import environments  # noqa: E402
 import real_text  # noqa: E402
 from harness import Bench, Section  # noqa: E402
 
-ROWS = ("near", "filter", "exact", "personal", "tokens", "raw", "path", "stages", "small", "memory")
+ROWS = ("near", "filter", "exact", "personal", "tokens", "ids", "raw", "path", "stages", "small", "memory")
 
 
 def main() -> int:
