@@ -149,7 +149,9 @@ def test_litdatas_loader_reads_every_full_block(tmp_path, dtype, length):
 def test_a_layout_that_cannot_hold_a_file_says_so(tmp_path):
     shape = writers.Shape("train-00000", 2**31 - 1, 2**20, "t", np.dtype("<u4"), lambda: iter([np.array([2**31 - 1])]), lambda: iter([]))
     for layout in ("litdata", "mds"):
-        with pytest.raises(ValueError, match=rf"{layout}: train-00000 has 2,147,483,647 ids, more than a (chunk|shard) of 4 GiB holds: lower"):
+        with pytest.raises(
+            ValueError, match=rf"{layout}: train-00000 has 2,147,483,647 ids, more than a (chunk|shard) of 4 GiB holds: lower"
+        ):
             writers.layout(layout).sink(shape, lambda suffix: tmp_path / suffix)
 
 
