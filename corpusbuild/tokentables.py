@@ -100,8 +100,9 @@ def _whole_sequences(chunks: Iterable[Runs], size: int) -> Iterator[Runs]:
     held = np.empty(0, RUN)
     for runs in chunks:
         held = np.concatenate([held, runs[runs["ids"] > 0]])
-        if len(held):
-            whole = int(np.searchsorted(held["at"] // size, held["at"][-1] // size))
+        whole = int(np.searchsorted(held["at"] // size, held["at"][-1] // size)) if len(held) else 0
+        if whole:
             yield held[:whole]
             held = held[whole:]
-    yield held
+    if len(held):
+        yield held

@@ -88,6 +88,10 @@ def by_litdata(home, length):
     return [dataset[i] for i in range(len(dataset))]
 
 
+def joined(samples):
+    return [id for sample in samples for id in sample]
+
+
 def equal(read, expected):
     assert [np.asarray(a).tolist() for a in read] == [np.asarray(b).tolist() for b in expected]
 
@@ -96,7 +100,7 @@ SAMPLES = st.lists(st.lists(st.integers(0, 65535), min_size=1, max_size=9), min_
 DTYPES = st.sampled_from([np.dtype("<u2"), np.dtype("<u4")])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(SAMPLES, min_size=1, max_size=2), DTYPES, st.integers(1, 7))
 def test_mosaicmls_loader_reads_every_sample(tmp_path_factory, files, dtype, blocks):
     home = write(tmp_path_factory.mktemp("w"), "mds", files, dtype, blocks)
@@ -105,25 +109,25 @@ def test_mosaicmls_loader_reads_every_sample(tmp_path_factory, files, dtype, blo
     assert {a.dtype for a in read} == {dtype}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(SAMPLES, min_size=1, max_size=2), DTYPES)
 def test_megatrons_loader_reads_every_sample(tmp_path_factory, files, dtype):
     equal(by_megatron(write(tmp_path_factory.mktemp("w"), "megatron", files, dtype)), [s for file in files for s in file])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(SAMPLES, min_size=1, max_size=2), DTYPES)
 def test_numpy_reads_every_file(tmp_path_factory, files, dtype):
-    equal(by_numpy(write(tmp_path_factory.mktemp("w"), "npy", files, dtype)), [sum(file, []) for file in files])
+    equal(by_numpy(write(tmp_path_factory.mktemp("w"), "npy", files, dtype)), [joined(file) for file in files])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(SAMPLES, min_size=1, max_size=2), DTYPES, st.integers(2, 6))
 def test_nanotrons_loader_reads_every_full_window_and_where_documents_begin(tmp_path_factory, files, dtype, length):
     home = write(tmp_path_factory.mktemp("w"), "nanotron", files, dtype)
     expected, positions = [], []
     for file in files:
-        flat, place = sum(file, []), [i for sample in file for i in range(len(sample))]
+        flat, place = joined(file), [i for sample in file for i in range(len(sample))]
         for start in range(0, len(flat) // length * length, length):
             expected.append(flat[start : start + length])
             here = place[start : start + length]
@@ -141,7 +145,7 @@ def test_nanotrons_loader_reads_every_full_window_and_where_documents_begin(tmp_
 def test_litdatas_loader_reads_every_full_block(tmp_path, dtype, length):
     files = [[[1, 2, 3, 65535], [5, 6], [7, 8, 9, 10, 11, 12, 13, 14]], [[20 + i for i in range(9)]]]
     read = by_litdata(write(tmp_path, "litdata", files, dtype), length)
-    flat = [sum(file, []) for file in files]
+    flat = [joined(file) for file in files]
     equal(read, [ids[i : i + length] for ids in flat for i in range(0, len(ids) // length * length, length)])
     assert {r.dtype for r in read} == {dtype}
 
