@@ -44,11 +44,15 @@ class Document:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Where a document's ids stand in a token file: ``length`` ids from id ``start``, a separator counted as its first."""
+    """Where ids of a document stand in a token file: ``length`` ids from id ``start``, a separator counted as the document's first.
+
+    ``offset`` ids of the document come before them: none, unless the document was cut.
+    """
 
     path: Path
     start: int
     length: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class Where:
     rows: int
     corpus_row: int
     values: Row
-    tokens: Tokens | None
+    tokens: tuple[Tokens, ...]
+    """Several where it was cut, or drawn more than once; none where the mix does not draw it, or the build has no tokens."""
     favoured: tuple[Row, ...]
     """The removal rows of documents that went in its favour."""
 
@@ -124,6 +129,18 @@ class Built:
             return entry / f"{part_name_of(source, part)}{suffix}" if entry else None
         entry = self.of_source(stage, source)
         return entry / f"{part}{suffix}" if entry else None
+
+    @property
+    def packed(self) -> bool:
+        """Whether its token files hold padding."""
+        step = self.record.step("tokenize")
+        return step is not None and step.params.get("packing") is not None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether documents may be in the shards and not among the tokens."""
+        step = self.record.step("tokenize")
+        return step is not None and step.params.get("mix") is not None
 
     def shown(self, entry: Path, name: str) -> Path:
         """A file of the corpus or the tokens under its readable name, while that stands for the entry."""
@@ -193,7 +210,7 @@ def by_token(built: Built, file: str, offset: int) -> tuple[Document, Tokens] | 
         names = index.metadata.row_group(group).column(0).statistics
         if names is not None and not names.min <= file <= names.max:
             continue
-        table = index.read_row_group(group, ["file", "start", "length"])
+        table = index.read_row_group(group, ["file", "start", "length", "offset"])
         starts = table.column("start").to_numpy()
         here = np.flatnonzero(pc.equal(table.column("file"), file).to_numpy() & (starts <= offset))
         if len(here) and offset < starts[here[-1]] + table.column("length")[int(here[-1])].as_py():
@@ -202,7 +219,10 @@ def by_token(built: Built, file: str, offset: int) -> tuple[Document, Tokens] | 
             document = by_id(built, id)
             if document is None:
                 raise IntegrityError(f"{entry / 'index.parquet'} names {id}, which no source has: delete {entry} and build again")
-            return document, Tokens(built.shown(entry, file), int(starts[row]), table.column("length")[row].as_py())
+            length, before = (table.column(name)[row].as_py() for name in ("length", "offset"))
+            return document, Tokens(built.shown(entry, file), int(starts[row]), length, before)
+    if built.packed:
+        raise ConfigError(f"{file}@{offset} of build:{built.record.name} is padding, behind the last document of its sequence")
     raise IntegrityError(f"{entry / 'index.parquet'} has no document for id {offset} of {file}: delete {entry} and build again")
 
 
@@ -241,7 +261,7 @@ def _where(built: Built, document: Document) -> Where:
         rows=shard["rows"],
         corpus_row=at,
         values=values,
-        tokens=_tokens(built, values["id"]),
+        tokens=tuple(_tokens(built, values["id"])),
         favoured=tuple(_favoured(built, values["id"])),
     )
 
@@ -272,15 +292,14 @@ def _shard_row(path: Path, row: int) -> Row:
     raise IntegrityError(f"{path} has {first} rows, fewer than its manifest says: run doit verify")
 
 
-def _tokens(built: Built, id: str) -> Tokens | None:
+def _tokens(built: Built, id: str) -> Iterator[Tokens]:
     entry = built.entry("tokenize")
-    for group, index in _groups(entry / "index.parquet") if entry else ():
-        row = pc.index(index.read_row_group(group, ["id"]).column("id"), id).as_py()
-        if row >= 0:
-            found = index.read_row_group(group, ["file", "start", "length"]).slice(row, 1).to_pylist()[0]
-            assert entry is not None
-            return Tokens(built.shown(entry, found["file"]), found["start"], found["length"])
-    return None
+    if entry is None:
+        return
+    for group, index in _groups(entry / "index.parquet"):
+        here = np.flatnonzero(pc.equal(index.read_row_group(group, ["id"]).column("id"), id).to_numpy())
+        for found in index.read_row_group(group, ["file", "start", "length", "offset"]).take(here).to_pylist() if len(here) else ():
+            yield Tokens(built.shown(entry, found["file"]), found["start"], found["length"], found["offset"])
 
 
 def _favoured(built: Built, id: str) -> Iterator[Row]:

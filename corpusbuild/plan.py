@@ -285,10 +285,22 @@ def _settings(loaded: Loaded) -> dict[str, Any]:
             "shingle": dedup.shingle,
             **({"against": against} if against else {}),
         },
-        "tokenize": {"tokenizer": corpus.tokenizer.id},
+        "tokenize": _tokenize_settings(loaded),
     }
     on = msgspec.to_builtins(corpus.stages) | {"decontaminate": corpus.stages.decontaminate and bool(loaded.protected)}
     return {stage: value for stage, value in settings.items() if on[stage]}
+
+
+def _tokenize_settings(loaded: Loaded) -> dict[str, Any]:
+    config, settings = loaded.corpus.tokenizer, {"tokenizer": loaded.corpus.tokenizer.id}
+    if config.shuffle is not None:
+        settings["shuffle"] = f"by {config.shuffle.unit}, seed {config.shuffle.seed}"
+    if config.sequence_length is not None:
+        settings["packing"] = f"{config.packing or 'concatenate'} into sequences of {config.sequence_length}"
+    if loaded.mix is not None:
+        asked = {name: share.tokens or f"{share.weight:g}" for name, share in loaded.mix.items()}
+        settings["mix"] = " ".join(f"{name} {amount}" for name, amount in asked.items())
+    return settings
 
 
 def _tokenize_params(loaded: Loaded) -> tokenize.Params:

@@ -45,9 +45,15 @@ def needed(plan: Plan, store: Store) -> dict[str, int]:
         "decisions and signatures": whole * PER_TEXT_BYTE["decisions and signatures"] if _any(missing, ("sign", "exact", "near")) else 0,
         "scratch": whole * PER_TEXT_BYTE["scratch"] + tokens if _any(missing, ("exact", "near", "tokenize")) else 0,
         "shards": whole * PER_TEXT_BYTE["shards"] if "shard" in missing else 0,
-        "tokens": tokens if "tokenize" in missing else 0,
+        "tokens": tokens * _copies(plan) if "tokenize" in missing else 0,
     }
     return {what: int(n) for what, n in wants.items() if n}
+
+
+def _copies(plan: Plan) -> float:
+    """How many times the ids are written: in each layout, and again for each pass that a mix allows."""
+    shares = plan.loaded.mix or {}
+    return (1 + len(plan.loaded.corpus.tokenizer.formats)) * max([1, *(share.epochs for share in shares.values())])
 
 
 def text_by_source(plan: Plan, store: Store) -> dict[str, int]:

@@ -62,6 +62,9 @@ def summary(record: BuildRecord, cache: Path) -> str:
     lines.append(f"corpus  {corpus}  (shards, _MANIFEST.json, ATTRIBUTION.md, DATASHEET.md, croissant.json, ledger.jsonl)")
     if tokenize:
         lines.append(f"tokens  {cache / 'tokens' / (record.tokenizer or '') / record.dataset}  (train-*.bin, val-*.bin, index.parquet)")
+        left_out = {source: n for source, tally in tokenize.counts.items() if (n := tally.dropped.get("mix", 0))}
+        if left_out:
+            lines.append(f"        left out by [mix]: {', '.join(f'{source} {n:,}' for source, n in left_out.items())}")
     lines += [
         "",
         f"next: doit list {record.name} shows every step; doit info build:{record.name} shows this again;",

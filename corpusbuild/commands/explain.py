@@ -126,8 +126,10 @@ def _facts(built: Built, fate: Fate) -> Iterator[tuple[str, str]]:
     yield "text", f"{values['n_chars']:,} characters, {values['lang']}, sha256 {values['sha256'].hex()}"
     yield "shard", f"{where.path}, row {where.row} of {where.rows}, row {where.corpus_row} of the corpus (from 0)"
     yield "split", values["split"]
-    if where.tokens is not None:
-        yield "tokens", f"{where.tokens.path}@{where.tokens.start}, {where.tokens.length:,} ids"
+    for text in _some([_run(tokens) for tokens in where.tokens]):
+        yield "tokens", text
+    if not where.tokens and built.mixed:
+        yield "tokens", f"none: [mix] draws fewer documents of {source['id']}"
     for text in _some([f"paragraph {c['paragraph'] + 1} is left out: it stands first in {c['survivor']}" for c in fate.cuts]):
         yield "changed", text
     for text in _some(
@@ -138,6 +140,11 @@ def _facts(built: Built, fate: Fate) -> Iterator[tuple[str, str]]:
         shown = [f"{row['id']} ({_favoured_why(row)})" for row in where.favoured[:FAVOURED_SHOWN]]
         more = f" and {len(where.favoured) - FAVOURED_SHOWN:,} more" if len(where.favoured) > FAVOURED_SHOWN else ""
         yield "in its favour", f"{', '.join(shown)}{more} went"
+
+
+def _run(tokens: Tokens) -> str:
+    since = f", from its id {tokens.offset:,} on" if tokens.offset else ""
+    return f"{tokens.path}@{tokens.start}, {tokens.length:,} ids{since}"
 
 
 def _why(removed: Row) -> Iterator[tuple[str, str]]:
@@ -171,9 +178,10 @@ def _favour(fate: Fate) -> str:
 
 def _of_token(built: Built, file: str, offset: int, document: Document, tokens: Tokens) -> Iterator[str]:
     separator = built.record.step("tokenize").params.get("doc_sep_id")  # type: ignore[union-attr]  # it has tokens
-    at = offset - tokens.start
+    at = offset - tokens.start + tokens.offset
     what = ", the separator before it" if at == 0 and separator is not None else ""
-    yield f"{file}@{offset} is id {at:,} of the {tokens.length:,} of {document.id}{what}"
+    whose = document.id if not tokens.offset else f"{document.id} that stand there, from its id {tokens.offset:,} on"
+    yield f"{file}@{offset} is id {at:,} {'of' if not tokens.offset else 'and one of'} the {tokens.length:,} of {whose}{what}"
     yield ""
     yield from of_document(built, document)
 
