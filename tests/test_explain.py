@@ -117,8 +117,9 @@ def test_a_kept_document_is_found_in_its_shard_and_in_the_tokens(built, sample, 
         assert where.row == at - 500 * (at // 500)
         shard = pq.read_table(where.path).slice(where.row, 1).to_pylist()[0]
         assert {name: shard[name] for name in where.values} == where.values
-        ids = np.memmap(where.tokens.path, np.uint16, offset=1024, mode="r")
-        assert ids[where.tokens.start : where.tokens.start + where.tokens.length].astype(np.uint8).tobytes() == shard["text"].encode()
+        (tokens,) = where.tokens
+        ids = np.memmap(tokens.path, np.uint16, offset=1024, mode="r")
+        assert ids[tokens.start : tokens.start + tokens.length].astype(np.uint8).tobytes() == shard["text"].encode()
 
 
 def test_every_token_leads_back_to_its_document(built, sample, rows):

@@ -195,7 +195,7 @@ def changed(a, b):
 def test_the_gate_stands_before_tokenize_and_what_it_judges_by_changes_nothing_above_it(tmp_path):
     path = make_project(tmp_path, {"tales": ("tales.jsonl", TALES, ""), "notes": ("notes.txt.gz", NOTES, 'format = "text"')})
     before = plan(load(path))
-    assert before.step("tokenize").inputs == {"corpus": (before.step("ledger"),)}
+    assert before.step("tokenize").inputs["corpus"] == (before.step("ledger"),)
     assert before.step("shard") in before.step("ledger").inputs["shard"]
 
     judged = {"ledger", "tokenize"}
