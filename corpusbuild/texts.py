@@ -74,8 +74,8 @@ def _remaining(texts: Texts, rows: I64, first: I64, last: I64, cuts: Cuts) -> It
         elif kernels.compiled():
             from corpusbuild.kernels import paragraphs as kernel
 
-            which = np.concatenate([np.arange(a, b) for a, b in zip(first[here], last[here], strict=True)])
             places = np.concatenate([[0], np.cumsum(last[here] - first[here])])
+            which = np.arange(places[-1]) + np.repeat(first[here] - places[:-1], last[here] - first[here])
             out = Texts(np.empty(sizes[end] - sizes[begin], np.uint8), np.empty(end - begin + 1, np.int64))
             kernel.without(texts.data, texts.offsets, rows[here], places, cuts.starts[which], cuts.ends[which], *out)
             yield out

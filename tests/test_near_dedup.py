@@ -162,6 +162,7 @@ def test_the_law(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch, kernels.using(form):
         patch.setattr(near_dedup, "BATCH", batch)
         patch.setattr(near_dedup, "CELL", batch)
+        patch.setattr(near_dedup, "GROUP", batch)
         home, inputs = Path(folder), lay(Path(folder), sources, params.sign, gone)
         exact = run(exact_dedup.STAGE, ExactParams(), inputs, home / "exact") if with_exact else None
         entry = run(

@@ -5,6 +5,7 @@ at a time; only the one task that decides holds something of every document, a f
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +47,7 @@ CONNECTED = np.dtype([("at", "<u8"), ("first", "<u8")])
 EARLIER_BITS = np.uint64(44)
 WORKING_BYTES = 8 * MEMBER.itemsize  # what filling a bucket holds for a member
 BATCH = 1 << 20  # members worked on at once
+GROUP = 1 << 19  # documents of parts that give their keys together, about
 CELL = 1 << 18  # members of a cell, and of the cells of a task, about: few enough for the nearer caches
 
 
@@ -100,7 +102,7 @@ class Step(Task):
 
     def sets(self, part: int) -> tuple[U64, Ragged]:
         """The ordinals of a part's candidates, and their shingle sets, mapped into memory."""
-        at, offsets = (np.load(self.file("sets", part, suffix)) for suffix in (".at.npy", ".offsets.npy"))
+        at, offsets = (np.asarray(np.load(self.file("sets", part, suffix), mmap_mode="r")) for suffix in (".at.npy", ".offsets.npy"))
         flat = np.asarray(np.memmap(self.file("sets", part, ".flat"), "<u8", "r")) if offsets[-1] else np.empty(0, np.uint64)
         return at, Ragged(flat, offsets)
 
@@ -120,7 +122,7 @@ def build(job: Job) -> Counts:
 
     alive = every(sign_alive, named("alive", range(len(parts))))
     every(match_digests, named("equal", range(1 << shape.digest_bits)))
-    every(spread_keys, named("keys", range(len(parts))))
+    every(spread_keys, named("keys", range(len(_groups(parts)))))
     passed_over = every(find_candidates, named("candidates", range(_tasks(shape, params))))
     every(collect_sets, named("sets", range(len(parts))))
     verified = every(verify, named("verified", own))
@@ -157,23 +159,35 @@ def match_digests(task: Step, out: Out) -> None:
 
 
 def spread_keys(task: Step, out: Out) -> None:
-    """Deal out the keys of a part to the cells. Of documents with equal sets only the first takes part."""
-    part, bits, again = task.parts()[task.index], task.shape.key_bits, task.file("alive", task.index, ".signs.arrow")
-    cut = read_arrow(again).column("row").to_numpy()
-    rows = np.load(task.file("alive", task.index, ".rows.npy"))
-    first = np.ones(part.docs, np.bool_)
-    first[(task.links(task.index)["at"] - np.uint64(part.first)).astype(np.int64)] = False
-    rows = rows[first[rows]]
-    members = np.empty(len(rows), MEMBER)
-    members["at"] = rows.astype(np.uint64) + np.uint64(part.first)
+    """Deal out the keys of a group of parts to the cells. Of documents with equal sets only the first takes part."""
+    parts, bits = task.parts(), task.shape.key_bits
+    group = [_Keys(task, parts[i], i) for i in _groups(parts)[task.index]]
+    members = np.empty(sum(len(keys.rows) for keys in group), MEMBER)
+    members["at"] = np.concatenate([keys.rows.astype(np.uint64) + np.uint64(keys.part.first) for keys in group])
     with spool.writing(out.scratch("")) as cells:
         for band in range(task.params.sign.bands):
-            keys = read_band(Path(part.signs), band)
-            if len(cut):
-                keys = keys.copy()
-                keys[cut] = read_band(again, band)
-            members["key"] = keys[rows]
+            members["key"] = np.concatenate([keys.of(band) for keys in group])
             cells.add(np.uint64(band << bits) | spool.partition_of(members["key"], bits), members)
+
+
+class _Keys:
+    """The keys of those documents of a part that take part."""
+
+    def __init__(self, task: Step, part: Part, index: int):
+        self.part = part
+        self._again = task.file("alive", index, ".signs.arrow")
+        self._cut = read_arrow(self._again).column("row").to_numpy()
+        rows = np.load(task.file("alive", index, ".rows.npy"))
+        first = np.ones(part.docs, np.bool_)
+        first[(task.links(index)["at"] - np.uint64(part.first)).astype(np.int64)] = False
+        self.rows: I64 = rows[first[rows]]
+
+    def of(self, band: int) -> U64:
+        keys = read_band(Path(self.part.signs), band)
+        if len(self._cut):
+            keys = keys.copy()
+            keys[self._cut] = read_band(self._again, band)
+        return keys[self.rows]
 
 
 def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
@@ -185,7 +199,7 @@ def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
     before = placement.earlier_documents(parts)
     firsts, last = np.array([part.first for part in parts], np.uint64), task.params.sign.bands << task.shape.key_bits
     not_compared, capped = np.zeros((2, len(parts)), np.int64)
-    keys = [spool.Reader(task.file("keys", i), MEMBER) for i in range(len(parts))]
+    keys = [spool.Reader(task.file("keys", i), MEMBER) for i in range(len(_groups(parts)))]
     with spool.writing(out.scratch(".pairs")) as pairs, spool.writing(out.scratch(".involved")) as involved:
         for cell in range(task.index * task.shape.cells, min((task.index + 1) * task.shape.cells, last)):
             for new, found in _filled(keys, cell, cap):
@@ -211,12 +225,12 @@ def find_candidates(task: Step, out: Out) -> dict[str, dict[str, int]]:
 
 def _filled(keys: Sequence[spool.Reader], cell: int, cap: int) -> Iterator[tuple[law.Members, Iterator[tuple[U64, U64]]]]:
     """Fill the buckets of one cell, some members at a time."""
-    crowd = law.Crowd(sum(part.count(cell) for part in keys))
-    for part in keys:
-        for run in part.runs(cell):
+    crowd = law.Crowd(sum(group.count(cell) for group in keys))
+    for group in keys:
+        for run in group.runs(cell):
             crowd.count(run["key"])
     buckets = Buckets(cap)
-    crowds = (run[crowd.holds(run["key"])] for part in keys for run in part.runs(cell))
+    crowds = (run[crowd.holds(run["key"])] for group in keys for run in group.runs(cell))
     for members in spool.gathered(crowds, BATCH):
         yield buckets.add(members["key"], members["at"])
 
@@ -321,6 +335,12 @@ def _shape(docs: int, params: NearParams, memory: int) -> Shape:
         key_bits=key_bits,
         cells=max(1, min(CELL // max(1, docs >> key_bits), params.sign.bands << key_bits)),
     )
+
+
+def _groups(parts: Sequence[Part]) -> list[range]:
+    """Which consecutive parts give their keys together: so many that the files do not grow in number as the square of the documents."""
+    closed = np.diff(np.cumsum([part.docs for part in parts], dtype=np.int64) // GROUP, prepend=0)
+    return [range(start, end) for start, end in pairwise(sorted({0, *(np.flatnonzero(closed) + 1).tolist(), len(parts)}))]
 
 
 def _tasks(shape: Shape, params: NearParams) -> int:
