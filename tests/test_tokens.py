@@ -255,14 +255,14 @@ def test_packed_sequences_come_whole_with_their_padding_masked(tmp_path):
 
 
 def test_another_process_reads_the_same(tmp_path):
-    tokens = corpusbuild.tokens(write_tokens(tmp_path / "t", counted([9] * 9, 2), 2**17))
-    batches = tokens.batches(batch_size=2, sequence_length=3, epochs=1, positions=True)
-    sent = pickle.dumps(batches)
-    whole = rows(batches)
+    tokens = corpusbuild.tokens(write_tokens(tmp_path / "t", counted([9] * 900, 2), 2**17))
+    how = {"batch_size": 2, "sequence_length": 30, "epochs": 1, "positions": True}
+    whole = rows(tokens.batches(**how))
+    sent = pickle.dumps(tokens)
     assert len(sent) < 10_000
-    assert rows(pickle.loads(sent)) == whole
+    assert rows(pickle.loads(sent).batches(**how)) == whole
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(rows, (tokens.batches(batch_size=2, sequence_length=3, epochs=1),)) == whole
+        assert pool.apply(rows, (tokens.batches(**how),)) == whole
 
 
 @pytest.mark.parametrize(
