@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from similarity_join import F64, I64, Pairs, Sets
 
 from corpusbuild import minhash
-from corpusbuild.build import Workshop, realise
 from corpusbuild.config import load
 from corpusbuild.fetch import fetch_all
 from corpusbuild.hashing import file_sha256
@@ -46,6 +45,7 @@ from corpusbuild.parts import read_arrow
 from corpusbuild.plan import Plan, plan
 from corpusbuild.signfile import read_signs
 from corpusbuild.store import Store
+from corpusbuild.workshop import Workshop, realise
 
 HERE = Path(__file__).parent
 THRESHOLD = 0.8

@@ -31,7 +31,6 @@ import real_text
 from numpy.typing import NDArray
 
 from corpusbuild import kernels, law, minhash, spool
-from corpusbuild.build import Workshop, realise
 from corpusbuild.executors import memory
 from corpusbuild.machinecode import make_ready
 from corpusbuild.minhash import U64, SignParams
@@ -43,6 +42,7 @@ from corpusbuild.stages import exact_dedup, near_dedup, sign
 from corpusbuild.stages.exact_dedup import ExactParams
 from corpusbuild.stages.near_dedup import NearParams
 from corpusbuild.store import Store
+from corpusbuild.workshop import Workshop, realise
 
 WORKERS, MEMORY = 2, 1_500_000_000
 SIZES, REPEATS, RISE = (1, 2, 4, 8), 3, 0.10

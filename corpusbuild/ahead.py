@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-from corpusbuild.build import Workshop, realise
 from corpusbuild.durable import disk
 from corpusbuild.model import Contents, Key
 from corpusbuild.stage import Step
+from corpusbuild.workshop import Workshop, realise
 
 CLOSING_SECONDS = 5.0
 """How long the steps under way may take to end when their workers are gone."""

@@ -1,14 +1,19 @@
-"""What ``python -m corpusbuild`` does for a configuration that lies anywhere: build it, verify its ledger, print its datasheet."""
+"""What ``python -m corpusbuild`` and ``corpusbuild.build`` do for a configuration that lies anywhere: build it, verify its ledger, print its datasheet."""
 
 import json
+import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from corpusbuild import licenses, report
+from corpusbuild.corpus import Corpus
+from corpusbuild.corpus import open as open_corpus
 from corpusbuild.drive import UNTIL, drive
 from corpusbuild.durable import disk, write_atomic
 from corpusbuild.errors import DATA, Cancelled, ConfigError, CorpusError, DiskError, IntegrityError, LicenseError, LockError, SourceError
@@ -27,26 +32,56 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run(config: Path, until: str, options: Options) -> None:
     """Build the configuration up to a stage and print the statement of it. A cancel and a final failure are undone as by ``doit build``."""
     plan, store = _opened(config, options)
+    _drive(config, plan, store, until, options, _say)
+    _print(statement(plan, store, until))
+
+
+def build(
+    config: str | os.PathLike[str],
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    overrides: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> Corpus:
+    """Build the configuration at ``config`` and open what it gave. What is there already is not built again.
+
+    ``cache`` is the folder for everything built: $CORPUSBUILD_CACHE or ``cache``; ``overrides`` are ``key.path=value``; ``say`` is told a line a step.
+    Raises what the command would end with: ``ConfigError``, ``LicenseError``, ``StageError`` and the like, or ``KeyboardInterrupt``, after a cancel or a
+    final failure was undone.
+    """
+    made = options_from(dict(os.environ), None if cache is None else str(cache), workers)
+    options = replace(made, overrides=tuple(overrides))
+    plan, store = _opened(Path(config), options)
+    if threading.current_thread() is threading.main_thread():
+        with signals_kept():
+            _drive(Path(config), plan, store, "tokenize", options, say)
+    else:  # where no signal is heard
+        _drive(Path(config), plan, store, "tokenize", options, say, signals=False)
+    return open_corpus(plan.name, cache=store.root, configs=Path(config).parent)
+
+
+def _drive(config: Path, plan: Plan, store: Store, until: str, options: Options, say: Callable[[str], None], signals: bool = True) -> None:
+    """Run a plan up to a stage; a cancel or a final failure is undone, then raised."""
     with disk(store.root):
         store.root.mkdir(parents=True, exist_ok=True)
     finish_pending(store)
     undo, journal = Undo(plan, store), Journal(plan, store, {"config": str(config), "until": until, "cache": str(store.root)})
     try:
-        with signals_cancel():
-            drive(plan, store, options, UNTIL[until], undo, journal, _say)
+        with signals_cancel() if signals else nullcontext():
+            drive(plan, store, options, UNTIL[until], undo, journal, say)
     except Cancelled:
-        _undone(undo, journal, cancelled=True)
+        _undone(undo, journal, True, say)
         raise
     except CorpusError as error:
         if error.exit_code == DATA and not isinstance(error, SourceError | LockError):
-            _undone(undo, journal, cancelled=False)
+            _undone(undo, journal, False, say)
         else:
             undo.done()
         journal.end("failed")
         raise
     undo.done()
     journal.end("built")
-    _print(statement(plan, store, until))
 
 
 def verify_ledger(config: Path, options: Options) -> None:
@@ -140,11 +175,11 @@ def _opened(config: Path, options: Options) -> tuple[Plan, Store]:
     return build.plan, Store(options.cache)
 
 
-def _undone(undo: Undo, journal: Journal, cancelled: bool) -> None:
+def _undone(undo: Undo, journal: Journal, cancelled: bool, say: Callable[[str], None]) -> None:
     undone = undo.undo()
     journal.undone(undone.stages, undone.bytes)
     for line in report.undone_lines(undone, cancelled):
-        _say(line)
+        say(line)
     if cancelled:
         journal.end("cancelled")
 

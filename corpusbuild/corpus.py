@@ -17,10 +17,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusbuild import binfile
 from corpusbuild.errors import ConfigError, IntegrityError
+from corpusbuild.explain import Built, Fate, by_id, by_place, by_token, fate
 from corpusbuild.hashing import file_sha256, sums_line
 from corpusbuild.lock import Lock, lock_path, read_lock
 from corpusbuild.publish import BuildRecord, read_record
@@ -33,8 +35,9 @@ REMEDY = "verify with doit verify, then build again"
 class Corpus:
     """A corpus whose manifest was checked when it was opened; each shard and token file is checked once, before it is first read."""
 
-    def __init__(self, path: Path, tokens: Path | None, lock: Lock | None, lock_file: Path | None):
+    def __init__(self, path: Path, tokens: Path | None, lock: Lock | None, lock_file: Path | None, built: Built | None = None):
         self.path = path
+        self._built = built
         self.manifest: dict[str, Any] = read_manifest(path)
         self.token_manifest: dict[str, Any] | None = None
         self._tokens = tokens
@@ -96,6 +99,33 @@ class Corpus:
                 if split is None or document["split"] == split:
                     yield document
 
+    def table(self, columns: Sequence[str] | None = None, split: str | None = None) -> pa.Table:
+        """The rows in order, all or those of a split, as one Arrow table, which is as large as what it holds: name the ``columns`` that are needed."""
+        wanted = None if columns is None else list(dict.fromkeys([*columns, "split"]))
+        batches = list(self.batches(wanted))
+        table = pa.Table.from_batches(batches) if batches else pq.read_schema(self.shards[0]).empty_table()
+        if split is not None:
+            table = table.filter(pc.equal(table["split"], split))
+        return table if columns is None else table.select(list(columns))
+
+    def explain(self, what: str) -> list[Fate]:
+        """What became of a document: by its id, by ``url#line``, or by ``train-00000.bin@OFFSET``. Nothing where the build does not know it.
+
+        ``ConfigError`` for a corpus that was opened by its folder: what was removed is known only where it was built.
+        """
+        if self._built is None:
+            raise ConfigError(f"{self.path} was opened by its folder, which holds no decisions: open it by its build's name")
+        file, at, offset = what.rpartition("@")
+        if at and file.endswith(".bin") and offset.isdecimal():
+            found = by_token(self._built, Path(file).name, int(offset))
+            documents = [found[0]] if found else []
+        elif self._built.index(what.partition(":")[0]) is not None:
+            one = by_id(self._built, what)
+            documents = [one] if one else []
+        else:
+            documents = by_place(self._built, what)
+        return [fate(self._built, document) for document in documents]
+
     def tokens(self, split: str) -> Iterator[npt.NDArray[Any]]:
         """The ids of each token file of a split, in order, mapped into memory and read-only."""
         if self.token_manifest is None or self._tokens is None:
@@ -150,7 +180,7 @@ def open(
         beside = lock_path(Path(configs) / f"{name}.toml")
         lock_file = beside if beside.exists() else None
     own = _tokens_of(record, store) if tokens is None else Path(tokens)
-    return Corpus(store.root / "corpus" / record.dataset / record.version, own, _lock(lock_file), lock_file)
+    return Corpus(store.root / "corpus" / record.dataset / record.version, own, _lock(lock_file), lock_file, Built(record, store))
 
 
 def _tokens_of(record: BuildRecord, store: Store) -> Path | None:

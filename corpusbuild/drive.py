@@ -7,7 +7,6 @@ from contextlib import closing
 
 from corpusbuild import preflight, report
 from corpusbuild.ahead import Ahead
-from corpusbuild.build import Workshop
 from corpusbuild.config import Run
 from corpusbuild.durable import disk
 from corpusbuild.errors import SourceError
@@ -20,6 +19,7 @@ from corpusbuild.publish import is_published, publish, publish_corpus, stands
 from corpusbuild.stage import Step
 from corpusbuild.store import Store
 from corpusbuild.undo import Undo
+from corpusbuild.workshop import Workshop
 
 STAGES = tuple(ORIGIN)
 """Every stage, in the order it runs."""

@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpusbuild.build import Workshop, check_counts, realise
 from corpusbuild.durable import disk
 from corpusbuild.errors import CorpusError, IntegrityError
 from corpusbuild.hashing import file_blake3, file_sha256, sums_line
@@ -22,6 +21,7 @@ from corpusbuild.publish import BuildRecord, StepRecord, read_record
 from corpusbuild.stages.shard import MANIFEST, MANIFEST_SHA256
 from corpusbuild.staging import CONTENTS, owner_token
 from corpusbuild.store import Store
+from corpusbuild.workshop import Workshop, check_counts, realise
 
 DECIDING = ("filter", "decontaminate", "scrub", "exact_dedup", "near_dedup")
 ASIDE = "rebuild"

@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from corpusbuild.ahead import Ahead
-from corpusbuild.build import Workshop
 from corpusbuild.errors import Cancelled, StageError
 from corpusbuild.model import Tally
 from corpusbuild.stage import Stage, Step
 from corpusbuild.store import Store
+from corpusbuild.workshop import Workshop
 
 KEYS = {name: name * 64 for name in "abcdef"}
 

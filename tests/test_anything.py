@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from projects import jsonl, make_project, story
 
 from corpusbuild import raw
-from corpusbuild.build import check_counts
 from corpusbuild.config import load
 from corpusbuild.model import Counts, Tally
 from corpusbuild.parts import read_rows
@@ -24,6 +23,7 @@ from corpusbuild.plan import Plan, plan
 from corpusbuild.stage import Input, Job, Stage, Step
 from corpusbuild.stages import fetch
 from corpusbuild.stages.shard import MANIFEST
+from corpusbuild.workshop import check_counts
 
 ALL = [
     "email",

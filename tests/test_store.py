@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from corpusbuild import staging as staging_module
-from corpusbuild.build import Workshop, check_counts, realise
 from corpusbuild.errors import IntegrityError, StageError
 from corpusbuild.hashing import key_digest
 from corpusbuild.model import Key, Record, Tally
 from corpusbuild.stage import Stage, Step, Task
 from corpusbuild.staging import CONTENTS, Staging, owner_is_alive, owner_token
 from corpusbuild.store import Store
+from corpusbuild.workshop import Workshop, check_counts, realise
 
 
 class Params(Record):
