@@ -2,8 +2,6 @@
 
 import re
 
-from blake3 import blake3
-
 from corpusbuild.minhash import SignParams, pcg32
 
 M32, M64 = 2**32 - 1, 2**64 - 1
@@ -60,4 +58,5 @@ def band_keys(signature: list[int], bands: int) -> list[int]:
 
 
 def digest(shingles: list[int]) -> bytes:
-    return blake3(b"".join(s.to_bytes(8, "little") for s in shingles)).digest(16)
+    first, second = sum(map(mix, shingles)) & M64, sum(mix(s + 0x9E3779B97F4A7C15 & M64) for s in shingles) & M64
+    return first.to_bytes(8, "big") + second.to_bytes(8, "big")

@@ -169,3 +169,13 @@ def keys(flat: Any, offsets: Any, factors: Any, summands: Any, out: Any) -> None
             for row in range(band * rows, (band + 1) * rows):
                 h = _mix(h ^ np.uint64(minima[row]))
             out[band, i] = h
+
+
+@kernel(f"void({NUMBERS}, {PLACES}, uint64[::1], uint64[::1])")
+def digests(flat: Any, offsets: Any, hi: Any, lo: Any) -> None:
+    for row in range(len(offsets) - 1):
+        first, second = np.uint64(0), np.uint64(0)
+        for number in flat[offsets[row] : offsets[row + 1]]:
+            first += _mix(number)
+            second += _mix(number + GOLDEN)
+        hi[row], lo[row] = first, second

@@ -41,4 +41,4 @@ def sign_part(task: SignPart, out: Out) -> Any:
     return {"docs_in": len(table), "kept": len(table), "also": {"paragraphs": n_paragraphs, "shingles": int(whole.shingles.sum())}}
 
 
-STAGE = Stage("sign", version=1, build=build)
+STAGE = Stage("sign", version=2, build=build)
