@@ -14,7 +14,9 @@ from projects import ROOT, make_project
 from corpusbuild.config import load, schema
 from corpusbuild.errors import ConfigError
 from corpusbuild.hashing import build_id
+from corpusbuild.mix import Share
 from corpusbuild.plan import plan
+from corpusbuild.stages.tokenize import Packing
 
 DIGEST = "e9d5b783f9fbf6ec94f8144919e20e8fea345376df3ad331cc01df785a7bd42b"
 
@@ -202,6 +204,17 @@ TOKENIZERS = [
     ('path = "t.json"\ntrain = { vocab_size = 300 }', "tokenizer: path and train exclude each other"),
     ('sha256 = "' + "0" * 64 + '"', "tokenizer: sha256 belongs to a file: name it with path"),
     ("train = { vocab_size = 257 }", r"tokenizer\.train\.vocab_size: expected int >= 258"),
+    ('packing = "best-fit"', "tokenizer: packing and pad_id are of sequences of one length: say which, with sequence_length"),
+    (
+        "sequence_length = 50\nmax_file_tokens = 20",
+        r"tokenizer: sequence_length \(50\) is more than a file may hold, max_file_tokens \(20\)",
+    ),
+    (
+        'sequence_length = 8\npacking = "best-fit"\nshuffle = { unit = "window" }',
+        r'tokenizer: packing = "best-fit" cuts no document, and shuffle\.unit = "window" does',
+    ),
+    ('formats = ["npy", "npy"]', "tokenizer: formats names npy twice"),
+    ("shuffle = { seed = -1 }", r"tokenizer\.shuffle\.seed: expected int >= 0"),
 ]
 
 
@@ -229,6 +242,35 @@ def test_the_separator_is_the_end_of_text_that_belongs_to_the_tokenizer(tmp_path
         ('path = "t.tiktoken"\npattern = "\\\\S+"', None),
     ):
         assert load(make_project(tmp_path, extra=extra + lines)).doc_sep_id == separator
+
+
+MIXES = [
+    ("stories = 0.7", "mix: notes is not in it; write notes = 0 to leave it out"),
+    ("stories = 0.7\nnotes = 1\nnote = 2", r"mix\.note: there is no source of that name, only stories, notes"),
+    ('stories = 0.7\nnotes = "2 billion"', r"mix\.notes: '2 billion' is no number of tokens; write \"2B\""),
+    ("stories = -1\nnotes = 1", r"mix\.stories: a weight is 0 or more, not -1"),
+    ('stories = { weight = 1, tokens = "2B" }\nnotes = 1', "a source has a weight or tokens, one of the two"),
+    ("stories = { weight = 1, epochs = 0 }\nnotes = 1", "epochs is more than 0, not 0"),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), MIXES)
+def test_what_is_wrong_with_a_mix_is_told_by_its_source(tmp_path, lines, told):
+    with pytest.raises(ConfigError, match=told):
+        load(make_project(tmp_path, extra=f"[mix]\n{lines}\n"))
+
+
+def test_a_mix_takes_weights_and_numbers_of_tokens_in_the_order_of_the_sources(tmp_path):
+    mix = load(make_project(tmp_path, extra='[mix]\nnotes = { tokens = "2B", epochs = 3 }\nstories = 0.7\n')).mix
+    assert mix == {"stories": Share(weight=0.7), "notes": Share(tokens="2B", epochs=3)}
+    assert list(mix) == ["stories", "notes"]
+
+
+def test_padding_is_the_separator_unless_another_id_is_named(tmp_path):
+    extra = "[shard]\nshard_rows = 5\n[tokenizer]\nid = 'bytes'\nsequence_length = 8\n"
+    for lines, pad in (("", 0), ("doc_sep_id = 7\n", 7), ("doc_sep_id = 7\npad_id = 0\n", 0)):
+        packing = plan(load(make_project(tmp_path, extra=extra + lines))).tokens.params.packing
+        assert packing == Packing(sequence_length=8, method="concatenate", pad_id=pad)
 
 
 def test_a_tokenizer_is_its_bytes_not_its_place(tmp_path):
@@ -326,6 +368,8 @@ CHANGES = [
     ("shard.shard_rows=21", {"shard"}),
     ("shard.val_permille=6", {"shard"}),
     ("tokenizer.max_file_tokens=1000", {"tokenize"}),
+    ('tokenizer.formats=["npy"]', {"tokenize"}),
+    ("tokenizer.shuffle={seed=2}", {"tokenize"}),
     ("tokenizer.on_special=refuse", {"tokenize"}),
     ("tokenizer.max_unknown=0.5", {"tokenize"}),
     ("tokenizer.train={ vocab_size = 300 }", {"tokenize", "train_tokenizer"}),

@@ -126,7 +126,7 @@ def _facts(built: Built, fate: Fate) -> Iterator[tuple[str, str]]:
     yield "text", f"{values['n_chars']:,} characters, {values['lang']}, sha256 {values['sha256'].hex()}"
     yield "shard", f"{where.path}, row {where.row} of {where.rows}, row {where.corpus_row} of the corpus (from 0)"
     yield "split", values["split"]
-    for text in _some([_run(tokens) for tokens in where.tokens]):
+    for text in _some([_run(tokens) for tokens in where.tokens], "places"):
         yield "tokens", text
     if not where.tokens and built.mixed:
         yield "tokens", f"none: [mix] draws fewer documents of {source['id']}"
@@ -283,8 +283,8 @@ def measured(rule: str, value: float | None, threshold: float | None) -> str:
     return rule + (f" {_number(value)}" if value is not None else "") + (f" (limit {_number(threshold)})" if threshold is not None else "")
 
 
-def _some(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= PARTS_SHOWN else [*lines[:PARTS_SHOWN], f"and {len(lines) - PARTS_SHOWN:,} more such changes"]
+def _some(lines: list[str], what: str = "such changes") -> list[str]:
+    return lines if len(lines) <= PARTS_SHOWN else [*lines[:PARTS_SHOWN], f"and {len(lines) - PARTS_SHOWN:,} more {what}"]
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
