@@ -78,7 +78,7 @@ class Corpus:
         for file in self.manifest.get("files", ()):
             self._check(self.path / file["name"], file["sha256"])
         if self.token_manifest is not None and self._tokens is not None:
-            tables = [self.token_manifest[name] for name in ("index", "sequences") if name in self.token_manifest]
+            tables = [self.token_manifest[name] for name in ("index", "sequences", "refused") if name in self.token_manifest]
             for file in [*self.token_manifest["files"], *tables, *self.token_manifest.get("formats", ())]:
                 self._check(self._tokens / file["name"], file["sha256"])
 

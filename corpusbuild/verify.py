@@ -115,7 +115,7 @@ def _manifest_problems(entry: Path, deep: bool, again: str) -> Iterator[str]:
     if line != sums_line(data, MANIFEST):
         yield f"{entry / MANIFEST} is not what {MANIFEST_SHA256} says: {again}"
     named = [*manifest.get("shards", ()), *manifest.get("files", ()), *manifest.get("formats", ())]
-    named += [manifest[table] for table in ("index", "sequences") if table in manifest]
+    named += [manifest[table] for table in ("index", "sequences", "refused") if table in manifest]
     for file in named if deep else ():
         path = entry / file["name"]
         if path.is_file() and file_sha256(path) != file["sha256"]:

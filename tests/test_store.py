@@ -116,6 +116,40 @@ def test_parts_of_a_dead_owner_are_taken_over(tmp_path, monkeypatch):
     assert not (tmp_path / "cache" / "staging" / step(tmp_path).key).exists()
 
 
+def write_in_folders(task, out):
+    with Path(task.log).open("a") as log:
+        log.write(f"{task.number}\n")
+    out.path(".txt", f"folder/{task.number}").write_text(f"part {task.number}")
+    return {}
+
+
+def build_in_folders(job):
+    job.map(write_in_folders, [Write(name="part", number=1, log=job.params.log)])
+    if job.params.fail_at == 1:
+        raise StageError("test", "1", "stop here")
+    job.put("folder/index.json", b"{}")
+    return {}
+
+
+def test_files_in_folders_are_published_checked_and_taken_over_like_others(tmp_path, monkeypatch):
+    store, stage = Store(tmp_path / "cache"), Stage("test", version=1, build=build_in_folders, names_output=lambda p: p.parts)
+    steps = [Step(stage, Params(log=str(tmp_path / "log"), fail_at=n), {}, Key("a" * 64), "test") for n in (1, -1)]
+    monkeypatch.setattr("corpusbuild.store.owner_token", lambda: f"{owner_token().rsplit('-', 2)[0]}-999999-1")
+    with shop(store) as workshop, pytest.raises(StageError):
+        realise(steps[0], workshop)
+    monkeypatch.undo()
+    with shop(store) as workshop:
+        contents = realise(steps[1], workshop)
+    assert (tmp_path / "log").read_text() == "1\n", "what a dead owner had finished is not made again"
+    assert [file.path for file in contents.files] == ["folder/1/part.txt", "folder/index.json"]
+    entry = store.path("test", Key("a" * 64))
+    assert (entry / "folder" / "1" / "part.txt").read_text() == "part 1"
+    store.check("test", Key("a" * 64))
+    (entry / "folder" / "1" / "part.txt").write_text("part 2")
+    with pytest.raises(IntegrityError, match=r"folder/1/part\.txt changed since it was committed"):
+        Store(tmp_path / "cache").check("test", Key("a" * 64))
+
+
 def test_an_owner_is_alive_while_its_process_runs():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     token = f"{owner_token().rsplit('-', 2)[0]}-{child.pid}-{staging_module._start_time(child.pid)}"

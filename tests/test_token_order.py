@@ -76,7 +76,7 @@ class Tokens:
         listed = [
             *self.manifest["files"],
             *self.manifest.get("formats", []),
-            *(self.manifest[t] for t in ("index", "sequences") if t in self.manifest),
+            *(self.manifest[t] for t in ("index", "sequences", "refused") if t in self.manifest),
         ]
         assert {f["name"]: f["sha256"] for f in listed} == {
             name: file_sha256(self.path / name) for name in self.bytes() if not name.startswith(MANIFEST)
