@@ -214,7 +214,7 @@ def test_bytes_per_token_are_told_by_source_and_split(tmp_path):
     out, _ = run(tmp_path, [[("Hi", "train"), ("ok", "val"), ("", "val")]], doc_sep_id=1)
     manifest = json.loads((out / MANIFEST).read_text())
     assert manifest["bytes_per_token"] == {"s": {"train": 1.0, "val": 1.0}}
-    assert manifest["decoded"] == {"documents": 3, "equal": 3, "losses": []}
+    assert manifest["decoded"] == {"documents": 3, "equal": 3, "losses": [], "unknown": None}
 
 
 def test_documents_with_a_control_token_are_left_out_where_they_are_refused(tmp_path, tokenizer):
@@ -238,7 +238,7 @@ def test_too_many_unknowns_stop_the_build_and_fewer_are_counted(tmp_path):
     assert counts["s"].also["unknown_tokens"] == 1
     assert dict(whole(out))["val-00000.bin"] == library.encode("the dog sat").ids
     decoded = json.loads((out / MANIFEST).read_text())["decoded"]
-    assert decoded == {"documents": 2, "equal": 1, "losses": ["WhitespaceSplit drops white space", "no decoder", "unknown tokens"]}
+    assert decoded == {"documents": 2, "equal": 1, "losses": ["WhitespaceSplit drops white space", "no decoder", "unknown tokens"], "unknown": 0.166667}
 
 
 class Forgetful(Bytes):

@@ -20,7 +20,7 @@ from corpusbuild.encoding import Encode, How, check_special, encode_shard
 from corpusbuild.errors import ConfigError, StageError
 from corpusbuild.hashing import file_sha256, sums_line
 from corpusbuild.mix import Draw, Drawn, Draws, Share
-from corpusbuild.model import Counts, Record, Tally, add_counts
+from corpusbuild.model import Counts, Record, Tally, add_counts, total
 from corpusbuild.order import CHUNK, FILE, RUN, Runs
 from corpusbuild.stage import Job, Out, Stage, Task
 from corpusbuild.stages.shard import MANIFEST, MANIFEST_SHA256
@@ -125,7 +125,12 @@ def build(job: Job) -> Counts:
     counts = add_counts([{s: Tally() for s in sources}, *({s: Tally(**t) for s, t in value["counts"].items()} for value in encoded)])
     check_unknown(counts, params.max_unknown)
     sampled, equal = (sum(value["decoded"][i] for value in encoded) for i in range(2))
-    restored = {"documents": sampled, "equal": equal, "losses": encoded[0]["losses"] if equal < sampled else []}
+    restored = {
+        "documents": sampled,
+        "equal": equal,
+        "losses": encoded[0]["losses"] if equal < sampled else [],
+        "unknown": unknown_share(counts),
+    }
     mixed = None
     if params.mix is not None:
         weighing = Weigh(name="mix", shards=shards, sources=sources, asked=params.mix)
@@ -420,6 +425,17 @@ def bytes_per_token(counts: Counts) -> dict[str, dict[str, float | None]]:
 def _ratio(also: dict[str, int], split: str) -> float | None:
     tokens = also.get(f"{split}_tokens", 0) - also.get(f"{split}_separators", 0)
     return round(also[f"{split}_bytes"] / tokens, 6) if tokens else None
+
+
+def unknown_share(counts: Counts) -> float | None:
+    """The share of all ids that stand for what the vocabulary lacks; nothing where the tokenizer has no such id.
+
+    >>> unknown_share({"a": Tally(also={"train_tokens": 9, "train_separators": 1, "unknown_tokens": 2})})
+    0.25
+    """
+    also = total(list(counts.values())).also
+    ids = sum(also.get(f"{split}_tokens", 0) - also.get(f"{split}_separators", 0) for split in SPLITS)
+    return round(also["unknown_tokens"] / ids, 6) if "unknown_tokens" in also and ids else None
 
 
 def check_unknown(counts: Counts, limit: float) -> None:
