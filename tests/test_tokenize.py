@@ -283,7 +283,7 @@ def test_whatever_the_faster_library_does_the_ids_are_the_tokenizers_own(tmp_pat
         opened.append(spec)
         found = open_quickest(spec)
         assert isinstance(found, Fast)
-        return Quick(found._plain, found._library)
+        return Quick(found._plain, found._open)
 
     monkeypatch.setattr(encoding, "open_quickest", quickest)
     said = []

@@ -221,7 +221,7 @@ class Wrong:
 
 
 def test_a_difference_is_found_and_named(bpe):
-    quick = Fast(open_tokenizer(bpe[0]), Wrong(bpe[1], differs="other", fails="none"))
+    quick = Fast(open_tokenizer(bpe[0]), lambda: Wrong(bpe[1], differs="other", fails="none"))
     texts = column(["the cat", "other", "sat"])
     with pytest.raises(Differs) as found:
         quick.compare(texts, quick.encode(texts))
@@ -229,16 +229,30 @@ def test_a_difference_is_found_and_named(bpe):
 
 
 def test_texts_without_a_difference_pass(bpe):
-    quick = Fast(open_tokenizer(bpe[0]), Wrong(bpe[1], differs="none", fails="none"))
+    quick = Fast(open_tokenizer(bpe[0]), lambda: Wrong(bpe[1], differs="none", fails="none"))
     for texts in (column(["the cat", "other"]), column([]), column([""])):
         quick.compare(texts, quick.encode(texts))
 
 
 def test_what_the_faster_library_cannot_do_its_elder_does(bpe):
     plain = open_tokenizer(bpe[0])
-    assert split(Fast(plain, Wrong(bpe[1], fails="sat")).encode(column(["the cat", "sat"]))) == split(
+    assert split(Fast(plain, lambda: Wrong(bpe[1], fails="sat")).encode(column(["the cat", "sat"]))) == split(
         plain.encode(column(["the cat", "sat"]))
     )
+
+
+def test_the_faster_library_is_opened_anew_after_much_text(bpe, monkeypatch):
+    opened = []
+
+    def library():
+        opened.append(Wrong(bpe[1], differs="none", fails="none"))
+        return opened[-1]
+
+    quick = Fast(open_tokenizer(bpe[0]), library)
+    monkeypatch.setattr(fast, "FRESH_BYTES", 2 * column(["the cat"]).nbytes)
+    for _ in range(5):
+        assert split(quick.encode(column(["the cat"]))) == [bpe[1].encode("the cat", add_special_tokens=False).ids]
+    assert len(opened) == 3
 
 
 def test_a_library_that_differs_on_a_hostile_text_is_not_used(bpe, monkeypatch):

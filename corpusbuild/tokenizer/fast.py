@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +16,8 @@ from corpusbuild.tokenizer.cutting import cut, together
 
 COMPARED_BYTES = 16_384
 """Of the first table of a split in each piece of a shard, about so much text is encoded twice."""
+FRESH_BYTES = 500_000_000
+"""After so much text the library is opened anew, for it remembers every word that it has seen."""
 COMPARED_SHARE = 1 / 1024
 """Of every table, this share of the text is: it costs some hundredths of the time."""
 
@@ -52,8 +56,8 @@ class Differs(Exception):
 class Fast:
     """What the plain tokenizer is, but quicker."""
 
-    def __init__(self, plain: Tokenizer, library: Any):
-        self._plain, self._library = plain, library
+    def __init__(self, plain: Tokenizer, open_library: Callable[[], Any]):
+        self._plain, self._open, self.library, self._seen = plain, open_library, open_library(), 0
         self.vocab_size, self.special_tokens, self.unknown = plain.vocab_size, plain.special_tokens, plain.unknown
         self.losses, self.cuttable, self.spelled = plain.losses, plain.cuttable, plain.spelled
         self._dtype = narrow(plain.vocab_size)
@@ -63,8 +67,12 @@ class Fast:
         return together(joined([self._encode(one) for one in slices(parts)]), first)
 
     def _encode(self, texts: pa.Array) -> Encoded:
+        self._seen += texts.nbytes
+        if self._seen > FRESH_BYTES:
+            self.library, self._seen = None, texts.nbytes
+            self.library = self._open()
         try:
-            ids, offsets = self._library.encode_batch_flat(texts.to_pylist(), split_special_tokens=True)
+            ids, offsets = self.library.encode_batch_flat(texts.to_pylist(), split_special_tokens=True)
         except Exception:  # noqa: BLE001 - for whatever reason it cannot, the library that decides can
             return self._plain.encode(texts)
         return np.frombuffer(ids, np.uint32).astype(self._dtype), np.frombuffer(offsets, np.uint64).astype(np.int64)
@@ -87,10 +95,9 @@ def open_fast(plain: Tokenizer, spec: Spec) -> Fast | None:
     """None where the library is not installed, does not know the tokenizer, or differs on a hostile text."""
     if find_spec("fastokens") is None:
         return None
-    library = _library(plain, spec)
-    if library is None:
+    fast = Fast(plain, partial(_library, plain, spec))
+    if fast.library is None:
         return None
-    fast = Fast(plain, library)
     texts = pa.array([*HOSTILE, *(f"a{token} b {token}{token}\n" for token in plain.special_tokens[:200])], pa.large_string())
     (ids, offsets), (expected, places) = fast.encode(texts), plain.encode(texts)
     return fast if np.array_equal(ids, expected) and np.array_equal(offsets, places) else None
