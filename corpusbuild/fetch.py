@@ -23,10 +23,12 @@ from corpusbuild.downloads import boot_id, owned
 from corpusbuild.durable import disk, replace_link
 from corpusbuild.errors import SourceError
 from corpusbuild.http import Http
+from corpusbuild.kernels import PLAIN, Kernels
 from corpusbuild.ledger import LEDGER_NAME
 from corpusbuild.model import Key, Tally
 from corpusbuild.progress import Event
 from corpusbuild.raw import read_raw
+from corpusbuild.segments import Verified
 from corpusbuild.sources import (
     Source,
     SourceFile,
@@ -42,7 +44,7 @@ from corpusbuild.sources import (
     sources_from_config,
 )
 from corpusbuild.split import split_documents
-from corpusbuild.stages.fetch import STAGE, SplitSource, Verified, split_source
+from corpusbuild.stages.fetch import STAGE, SplitSource, split_source
 from corpusbuild.staging import perform
 from corpusbuild.store import Store
 from corpusbuild.transfer import Clock, Got, How, Throttle, Wanted, World, obtain
@@ -68,7 +70,10 @@ FetchError = SourceError
 STAGE_NAME = "fetch"
 
 APART = ("parquet",)
-"""Formats that are split in a process of their own."""
+"""Formats that are always split in processes of their own."""
+
+APART_BYTES = 32 * 1000 * 1000
+"""Sources of more bytes are split in processes too, on every core: that pays for starting them."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +173,26 @@ async def fetch_all(
     how: How | None = None,
     progress: Callable[[Event], None] = lambda event: None,
     environment: dict[str, str] | None = None,
+    workers: int = 0,
+    kernels: Callable[[], Kernels] = lambda: PLAIN,
 ) -> list[Outcome]:
-    """As ``fetch``, but a source that fails ends no other: each has its own outcome, in the order asked."""
-    run = _Run(tuple(srcs), Path(dest), concurrency, part_docs, how or How(), clock or SystemClock(), sleep, progress, environment)
+    """As ``fetch``, but a source that fails ends no other: each has its own outcome, in the order asked.
+
+    ``workers`` processes split a large source, 0 for as many as there are cores; they run with what ``kernels`` gives when the first is wanted.
+    """
+    run = _Run(
+        tuple(srcs),
+        Path(dest),
+        concurrency,
+        part_docs,
+        how or How(),
+        clock or SystemClock(),
+        sleep,
+        progress,
+        environment,
+        workers or len(os.sched_getaffinity(0)),
+        kernels,
+    )
     return await run.all(together=False)
 
 
@@ -206,6 +228,8 @@ class _Run:
         sleep: Callable[[float], Awaitable[Any]],
         progress: Callable[[Event], None],
         environment: dict[str, str] | None,
+        workers: int = 1,
+        kernels: Callable[[], Kernels] = lambda: PLAIN,
     ):
         for name, value in (("concurrency", concurrency), ("attempts", how.attempts), ("part_docs", part_docs)):
             if value < 1:
@@ -220,7 +244,9 @@ class _Run:
         self.clock, self.sleep, self.tell = clock, sleep, progress
         self.environment = environment
         self.room = asyncio.Semaphore(concurrency)
+        self.workers, self.kernels = workers, kernels
         self.splitting = asyncio.Semaphore(2)
+        self.apart = threading.Semaphore(1)
         self.concurrency = concurrency
         self.store = Store(self.dest)
 
@@ -386,8 +412,9 @@ class _Run:
                 done = staging.finished(task.name)
                 if done is not None:
                     value = done.value
-                elif source.format in APART:
-                    value = split_apart(task, staging.home, stop)
+                elif source.format in APART or sum(f.size for f in files) > APART_BYTES:
+                    with self.apart:
+                        value = split_apart(task, staging.home, stop, workers=self.workers, kernels=self.kernels())
                 else:
                     value = perform((partial(split_source, stop=stop.is_set), task, staging.home))
                 tally = msgspec.convert(value["tally"], Tally)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from corpusbuild.config import Run
 from corpusbuild.errors import SourceError
+from corpusbuild.kernels import PLAIN
+from corpusbuild.machinecode import make_ready
 from corpusbuild.progress import Event, Meter
 from corpusbuild.project import Options
 from corpusbuild.stage import Step
@@ -23,8 +25,9 @@ def fetch_steps(
     run: Run,
     options: Options,
     tell: Callable[[Event], None],
+    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, SourceError | None]:
-    """Fetch the sources of ``steps``; source id -> why it failed, or None. ``tell`` is told of every chunk and every other event."""
+    """Fetch the sources of ``steps``; source id -> why it failed, or None. ``tell`` is told of every chunk and every other event, ``say`` that kernels are compiled."""
     import asyncio
 
     from corpusbuild.fetch import fetch_all
@@ -42,7 +45,17 @@ def fetch_steps(
         retry_quarantined=options.retry_quarantined,
     )
     sources = [step.params for step in steps]
-    outcomes = asyncio.run(fetch_all(sources, store.root, concurrency=run.concurrency, how=how, progress=tell))
+    outcomes = asyncio.run(
+        fetch_all(
+            sources,
+            store.root,
+            concurrency=run.concurrency,
+            how=how,
+            progress=tell,
+            workers=1 if (options.executor or run.executor) == "serial" else options.workers or run.workers,
+            kernels=lambda: make_ready(say) if run.kernels == "compiled" else PLAIN,
+        )
+    )
     return {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}
 
 

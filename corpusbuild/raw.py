@@ -5,7 +5,7 @@ fragment is the document's place in its file. A part is cut at 64 MB of text or 
 read are rows of ``part-00000.removed.parquet`` beside the part in which they would have been.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +23,8 @@ RECEIPT = "receipt.json"
 LEVEL = 3
 BATCH = 1 << 20
 """Bytes of a part that are read at once."""
+BLOCK = 1 << 20
+"""Bytes that are compressed at a time."""
 
 
 class RawLine(msgspec.Struct, omit_defaults=True):
@@ -92,21 +94,36 @@ class Receipt(Record):
 
 
 class Writer:
-    """Cuts documents into parts and writes them through ``out``."""
+    """Cuts documents into parts and writes them through ``out``, the ``first`` part under its number and so on.
 
-    def __init__(self, out: Out, source: str, fetched_at: str, license_spdx: str, part_docs: int = MAX_PART_DOCS):
-        self._out, self._source, self._part_docs = out, source, part_docs
+    ``task`` is the name of the task that writes, with which the names of the parts begin.
+    """
+
+    def __init__(
+        self,
+        out: Out,
+        source: str,
+        fetched_at: str,
+        license_spdx: str,
+        part_docs: int = MAX_PART_DOCS,
+        *,
+        task: str = "part",
+        first: int = 0,
+    ):
+        self._out, self._source, self._part_docs, self._task, self._number = out, source, part_docs, task, first
         self._fetched_at, self._license = fetched_at, license_spdx
         self._encoder = msgspec.json.Encoder()
         self.parts: list[RawPart] = []
         self.rejected: dict[str, int] = {}
         self._file: BinaryIO | None = None
+        self._compressor: Any = None
+        self._waiting = bytearray()
         self._clear()
 
-    def add(self, found: RawDocument | Reject, file: int, url: str) -> None:
-        """Write one document, or note one reject, of the file with this index and this configured URL."""
+    def add(self, found: RawDocument | Reject, file: int, url: str) -> bytes:
+        """Write one document, or note one reject, of the file with this index and this configured URL; give the text, in UTF-8."""
         if self._documents >= self._part_docs or self._text_bytes >= MAX_PART_BYTES or len(self._rows) >= MAX_PART_DOCS:
-            self._end_part()
+            self.end_part()
         if isinstance(found, Reject):
             self.rejected[found.reason] = self.rejected.get(found.reason, 0) + 1
             self._rows.append(
@@ -119,24 +136,53 @@ class Writer:
                     "file": file,
                 }
             )
-            return
+            return b""
         line = RawLine(f"{url}#{found.place}", self._fetched_at, self._license, found.text, found.id, found.meta)
-        self._sink().write(self._encoder.encode(line) + b"\n")
-        self._documents += 1
-        self._text_bytes += len(found.text.encode())
-        self._files[file] = self._files.get(file, 0) + 1
+        text = found.text.encode()
+        self.add_lines(self._encoder.encode(line) + b"\n", 1, len(text), file)
+        return text
 
-    def close(self) -> Tally:
-        """End the last part (a source without documents has one, empty) and say what there is."""
-        if self._documents or self._rows or not self.parts:
-            self._end_part()
-        kept = sum(p.documents for p in self.parts)
-        return Tally(
-            docs_in=kept + sum(self.rejected.values()),
-            kept=kept,
-            rejected=self.rejected,
-            also={"text_bytes": sum(p.text_bytes for p in self.parts)},
+    def add_lines(self, lines: Any, documents: int, text_bytes: int, file: int) -> None:
+        """Write lines as they are, in bytes, of so many documents whose texts have ``text_bytes`` together. A part is not cut before or within them."""
+        if len(lines) >= BLOCK:
+            self._flush()
+            self._write(lines)
+        else:
+            self._waiting += lines
+            if len(self._waiting) >= BLOCK:
+                self._flush()
+        if documents:
+            self._documents += documents
+            self._text_bytes += text_bytes
+            self._files[file] = self._files.get(file, 0) + documents
+
+    def end_part(self) -> None:
+        """Finish the part that is being written, which may be empty."""
+        self._flush()
+        self._write(b"")
+        assert self._file is not None
+        self._file.write(self._compressor.flush())
+        self._file.close()
+        self._file = None
+        name = part_name(self._number)
+        if self._rows:
+            write_rows(self._out.path(f"{name.removeprefix(self._task)}.removed.parquet"), self._rows, REMOVED)
+        self.parts.append(
+            RawPart(
+                name=f"{name}{RAW_SUFFIX}",
+                documents=self._documents,
+                text_bytes=self._text_bytes,
+                rejected=len(self._rows),
+                files=tuple(self._files.items()),
+            )
         )
+        self._number += 1
+        self._clear()
+
+    def close(self) -> None:
+        """End the last part; what has no documents has one, empty."""
+        if self._documents or self._rows or not self.parts:
+            self.end_part()
 
     def abandon(self) -> None:
         """Close the file that is being written and leave it unfinished."""
@@ -148,29 +194,27 @@ class Writer:
         self._files: dict[int, int] = {}
         self._rows: list[dict[str, Any]] = []
 
-    def _sink(self) -> BinaryIO:
-        if self._file is None:
-            path = self._out.path(f"{part_name(len(self.parts)).removeprefix('part')}{RAW_SUFFIX}")
-            raw = path.open("wb")
-            self._file = zstandard.ZstdCompressor(level=LEVEL).stream_writer(raw, closefd=True)
-        return self._file
+    def _flush(self) -> None:
+        if self._waiting:
+            self._write(self._waiting)
+            self._waiting = bytearray()
 
-    def _end_part(self) -> None:
-        self._sink().close()
-        self._file = None
-        name = part_name(len(self.parts))
-        if self._rows:
-            write_rows(self._out.path(f"{name.removeprefix('part')}.removed.parquet"), self._rows, REMOVED)
-        self.parts.append(
-            RawPart(
-                name=f"{name}{RAW_SUFFIX}",
-                documents=self._documents,
-                text_bytes=self._text_bytes,
-                rejected=len(self._rows),
-                files=tuple(self._files.items()),
-            )
-        )
-        self._clear()
+    def _write(self, data: Any) -> None:
+        if self._file is None:
+            self._file = self._out.path(f"{part_name(self._number).removeprefix(self._task)}{RAW_SUFFIX}").open("wb")
+            self._compressor = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+        self._file.write(self._compressor.compress(data))
+
+
+def tally(parts: Sequence[RawPart], rejected: dict[str, int]) -> Tally:
+    """What became of the documents of a source."""
+    kept = sum(p.documents for p in parts)
+    return Tally(
+        docs_in=kept + sum(rejected.values()),
+        kept=kept,
+        rejected=rejected,
+        also={"text_bytes": sum(p.text_bytes for p in parts)},
+    )
 
 
 def receipt(entry: Path) -> Receipt:

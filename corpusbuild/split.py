@@ -6,13 +6,15 @@ Everything streams: one document and one chunk are in memory, and where the chun
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 FORMATS = ("jsonl", "text")
-MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 MAX_DEPTH = 100
 
 REASONS = {
@@ -58,8 +60,13 @@ def documents(
     id_field: str | None = None,
     keep: Sequence[str] = (),
     max_bytes: int = MAX_DOCUMENT_BYTES,
+    line: int = 1,
+    begins: bool = True,
 ) -> Iterator[RawDocument | Reject]:
     r"""The documents of one file, in order, from its bytes in ``chunks`` of any size. A byte order mark at the start is no part of them.
+
+    ``chunks`` may be a part of a file between two of its :class:`Cuts`: ``line`` is the number of its first line, ``begins`` whether it has the file's
+    first byte.
 
     ``jsonl``: one for each line that is not blank. Lines end at LF only. The text is the string ``text_field`` of the object; with ``id_field``
     the id is that string or integer; ``meta`` has those of the columns ``keep`` that the object has, or is ``None``.
@@ -80,12 +87,155 @@ def documents(
         raise ValueError(f"format {fmt!r} is not split by lines; use one of {', '.join(FORMATS)}")
     if separator is not None and (fmt != "text" or not separator):
         raise ValueError("a separator is for format text, and is not empty")
-    chunks = _without_bom(chunks)
+    if begins:
+        chunks = _without_bom(chunks)
     if separator is not None:
-        return _separated(chunks, separator.encode(), max_bytes)
+        return _separated(chunks, separator.encode(), max_bytes, line)
     if fmt == "text":
-        return _blocks(chunks, max_bytes)
-    return _json_lines(chunks, text_field, id_field, tuple(keep), max_bytes)
+        return _blocks(chunks, max_bytes, line)
+    return _json_lines(chunks, text_field, id_field, tuple(keep), max_bytes, line)
+
+
+class Cuts(ABC):
+    """Where the bytes of files may be cut so that every document is whole on one side.
+
+    A cut is the first place between two documents at which ``size`` bytes, or what may be ``most`` documents, stand since the last one; so no more than
+    ``most`` documents are between two. It follows from the bytes alone, in whatever pieces they come.
+    """
+
+    def __init__(self, size: int, most: int):
+        self.size, self.most = size, most
+        self.bytes = self.units = 0
+        self.begin_file()
+
+    @abstractmethod
+    def begin_file(self) -> None: ...
+
+    @abstractmethod
+    def feed(self, data: bytes) -> list[int]:
+        """The cuts in the next bytes of a file, as offsets in ``data`` above 0."""
+
+    def end_file(self) -> bool:
+        """Close a file, and say whether there is a cut behind it."""
+        self.units += self.is_open()
+        self.begin_file()
+        return self.is_due(self.units, self.bytes) and self.cut()
+
+    def is_open(self) -> bool:
+        """Whether a document may end with the file."""
+        return True
+
+    def is_due(self, units: int, size: int) -> bool:
+        return units >= self.most or size >= self.size
+
+    def cut(self) -> bool:
+        self.bytes = self.units = 0
+        return True
+
+
+def cuts(fmt: str, separator: str | None, size: int, most: int) -> Cuts:
+    """The cuts of files of ``fmt``: behind a line, behind a blank line, or behind a separator.
+
+    >>> cuts("jsonl", None, 4, 10).feed(b"1\\n2\\n3\\n4\\n"), cuts("text", None, 1, 10).feed(b"a\\nb\\n\\nc\\n")
+    ([4, 8], [5])
+    """
+    if separator is not None:
+        return _SeparatorCuts(separator.encode(), size, most)
+    return _BlockCuts(size, most) if fmt == "text" else _LineCuts(size, most)
+
+
+class _LineCuts(Cuts):
+    def begin_file(self) -> None:
+        self._open = False
+
+    def is_open(self) -> bool:
+        return self._open
+
+    def feed(self, data: bytes) -> list[int]:
+        found, at = [], 0
+        self._open = not data.endswith(b"\n")
+        while at < len(data):
+            near = min(max(at, at + self.size - self.bytes - 1), len(data))
+            lines = data.count(b"\n", at, near)
+            if self.units + lines >= self.most:
+                ends = np.flatnonzero(np.frombuffer(data, np.uint8)[at:near] == 10)
+                end = at + int(ends[self.most - self.units - 1]) + 1
+            elif (end := data.find(b"\n", near) + 1) == 0:
+                self.units += lines
+                self.bytes += len(data) - at
+                break
+            self.cut()
+            found.append(end)
+            at = end
+        return found
+
+
+class _SeparatorCuts(Cuts):
+    def __init__(self, separator: bytes, size: int, most: int):
+        self._separator = separator
+        super().__init__(size, most)
+
+    def begin_file(self) -> None:
+        self._tail = b""  # bytes that a separator may have begun in
+
+    def feed(self, data: bytes) -> list[int]:
+        found, last, length = [], 0, len(self._separator)
+        seen = self._tail + data
+        shift, end = len(self._tail), 0
+        while (at := seen.find(self._separator, end)) >= 0:
+            end = at + length
+            self.units += 1
+            if self.is_due(self.units, self.bytes + end - shift - last):
+                last = end - shift
+                found.append(last)
+                self.cut()
+        self.bytes += len(data) - last
+        self._tail = seen[max(end, len(seen) - length + 1) :]
+        return found
+
+
+class _BlockCuts(Cuts):
+    _MAYBE_BLANK = np.isin(np.arange(256), [*range(9, 14), *range(28, 33), 0xC2, 0xE1, 0xE2, 0xE3])
+    """What a line of white space may begin with."""
+    _LONGEST = 1 << 16
+    """Bytes of a line that is looked at: a longer one of white space ends a document too, but is no place for a cut."""
+
+    def begin_file(self) -> None:
+        self._line = b""  # the last line so far
+
+    def feed(self, data: bytes) -> list[int]:
+        codes = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(codes == 10)
+        if not len(ends):
+            self._keep(self._line + data)
+            self.bytes += len(data)
+            return []
+        first = self._line + data[: ends[0] + 1]
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        maybe = self._MAYBE_BLANK[codes[starts]] & (ends - starts <= self._LONGEST)
+        maybe[0] = self._MAYBE_BLANK[first[0]] and len(first) - 1 <= self._LONGEST
+        lines = np.flatnonzero(maybe)
+        behind = ends[lines] + 1
+        found, last, done = [], 0, 0
+        while True:
+            due = min(done + self.most - self.units - 1, int(np.searchsorted(behind, last + self.size - self.bytes)))
+            cut = next((i for i in range(max(due, done), len(lines)) if self._is_blank(data, first, starts, ends, int(lines[i]))), None)
+            if cut is None:
+                break
+            last, done = int(behind[cut]), cut + 1
+            found.append(last)
+            self.cut()
+        self.bytes += len(data) - last
+        self.units += len(lines) - done
+        self._keep(data[ends[-1] + 1 :])
+        return found
+
+    def _is_blank(self, data: bytes, first: bytes, starts: Any, ends: Any, line: int) -> bool:
+        text, fault = _decode(first if line == 0 else data[starts[line] : ends[line]])
+        return not fault and not text.strip()
+
+    def _keep(self, line: bytes) -> None:
+        self._line = line if len(line) <= self._LONGEST else b"-" + bytes(self._LONGEST)
 
 
 def split_documents(data: bytes, fmt: str) -> Iterator[tuple[int, str]]:
@@ -101,16 +251,17 @@ def split_documents(data: bytes, fmt: str) -> Iterator[tuple[int, str]]:
 
 
 def _json_lines(
-    chunks: Iterable[bytes], text_field: str, id_field: str | None, keep: tuple[str, ...], max_bytes: int
+    chunks: Iterable[bytes], text_field: str, id_field: str | None, keep: tuple[str, ...], max_bytes: int, first: int
 ) -> Iterator[RawDocument | Reject]:
-    for number, line in _lines(chunks, max_bytes):
+    for number, line in _lines(chunks, max_bytes, first):
         if line is None:
             yield Reject(str(number), "too_long")
         elif line.strip():
-            yield _json_document(str(number), line, text_field, id_field, keep)
+            yield json_document(str(number), line, text_field, id_field, keep)
 
 
-def _json_document(place: str, line: bytes, text_field: str, id_field: str | None, keep: tuple[str, ...]) -> RawDocument | Reject:
+def json_document(place: str, line: bytes, text_field: str, id_field: str | None, keep: tuple[str, ...]) -> RawDocument | Reject:
+    """The document of one line of JSON Lines that is not blank, without its end."""
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -135,9 +286,9 @@ def _json_document(place: str, line: bytes, text_field: str, id_field: str | Non
     return RawDocument(place, text, None if id is None else str(id), meta or None)
 
 
-def _blocks(chunks: Iterable[bytes], max_bytes: int) -> Iterator[RawDocument | Reject]:
+def _blocks(chunks: Iterable[bytes], max_bytes: int, first: int) -> Iterator[RawDocument | Reject]:
     block = _Block()
-    for number, line in _lines(chunks, max_bytes):
+    for number, line in _lines(chunks, max_bytes, first):
         text, fault = _decode(line)
         if fault or text.strip():
             block.add(number, line or b"", text, fault, max_bytes)
@@ -169,8 +320,8 @@ class _Block:
         return Reject(place, self.fault) if self.fault else RawDocument(place, "\n".join(self.lines))
 
 
-def _separated(chunks: Iterable[bytes], separator: bytes, max_bytes: int) -> Iterator[RawDocument | Reject]:
-    for line, piece, whole in _pieces(chunks, separator, max_bytes):
+def _separated(chunks: Iterable[bytes], separator: bytes, max_bytes: int, first: int) -> Iterator[RawDocument | Reject]:
+    for line, piece, whole in _pieces(chunks, separator, max_bytes, first):
         seen = piece.decode(errors="replace")
         body = seen.lstrip()
         if whole and not body:
@@ -185,9 +336,8 @@ def _separated(chunks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
             yield RawDocument(place, text.strip("\r\n"))
 
 
-def _pieces(chunks: Iterable[bytes], separator: bytes, max_bytes: int) -> Iterator[tuple[int, bytes, bool]]:
+def _pieces(chunks: Iterable[bytes], separator: bytes, max_bytes: int, line: int) -> Iterator[tuple[int, bytes, bool]]:
     """(line where it starts, bytes, whether these are all) for each piece; of a longer one only the first ``max_bytes``."""
-    line = 1
     head: bytes | None = None  # the beginning of a piece that is too long; the rest is passed over
     passed = 0  # line ends in that rest
     held = bytearray()
@@ -217,9 +367,9 @@ def _beginning(head: bytes | None, piece: bytearray, max_bytes: int) -> tuple[by
     return bytes(piece[:max_bytes]), len(piece) <= max_bytes
 
 
-def _lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """(1-based number, bytes less LF or CR LF) for each line, ``None`` for the bytes of a line that is too long."""
-    number, size = 1, 0
+def _lines(chunks: Iterable[bytes], max_bytes: int, number: int) -> Iterator[tuple[int, bytes | None]]:
+    """(number, counted from ``number``, bytes less LF or CR LF) for each line, ``None`` for the bytes of a line that is too long."""
+    size = 0
     held: list[bytes] = []
     for chunk in chunks:
         *ended, tail = chunk.split(b"\n")

@@ -7,12 +7,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corpusbuild.split import MAX_DOCUMENT_BYTES, RawDocument, Reject
 
 BATCH_ROWS = 1000
+BATCH_BYTES = 64 * 1000 * 1000
 
 
 def csv_documents(
@@ -56,19 +58,33 @@ def parquet_documents(
     path: Path, *, text_field: str, id_field: str | None = None, keep: Sequence[str] = ()
 ) -> Iterator[RawDocument | Reject]:
     """One document for each row. Its place is ``<row group>/<row in it>``, both counted from 0."""
+    for batch in parquet_batches(path, text_field, id_field, keep):
+        yield from batch_documents(batch, id_field, keep)
+
+
+def parquet_batches(path: Path, text_field: str, id_field: str | None, keep: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns that documents are made of, some rows at a time, in order: row group, row in it, text in bytes, the id where there is one, then ``keep``.
+
+    The columns are named by their number. ``ValueError`` for a file that cannot be read or has other columns.
+    """
     try:
         file = pq.ParquetFile(path)
         names = {name: index for index, name in enumerate(file.schema_arrow.names)}
-        wanted = list(dict.fromkeys([text_field, *([id_field] if id_field else []), *keep]))
-        for name in wanted:
+        columns = [text_field, *([id_field] if id_field else []), *keep]
+        for name in columns:
             _check_column(name, names)
         kind = file.schema_arrow.field(text_field).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)):
             raise ValueError(f"the column {text_field} holds {kind}, not text")
         for group in range(file.num_row_groups):
             row = 0
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted):
-                yield from _rows(batch, group, row, text_field, id_field, keep)
+            about = file.metadata.row_group(group)
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES * about.num_rows // max(1, about.total_byte_size)))
+            for batch in file.iter_batches(rows, row_groups=[group], columns=list(dict.fromkeys(columns))):
+                texts, *others = (_plain_column(batch.column(name)) for name in columns)
+                where = [pa.array(np.full(batch.num_rows, group, np.int64)), pa.array(np.arange(row, row + batch.num_rows, dtype=np.int64))]
+                arrays = [*where, texts.cast(pa.large_binary()), *others]
+                yield pa.record_batch(arrays, names=[str(n) for n in range(len(arrays))])
                 row += batch.num_rows
     except MemoryError:
         raise
@@ -76,15 +92,19 @@ def parquet_documents(
         raise ValueError(f"is no sound Parquet file ({str(error).splitlines()[0]})") from None
 
 
-def _rows(batch: Any, group: int, first: int, text_field: str, id_field: str | None, keep: Sequence[str]) -> Iterator[RawDocument | Reject]:
-    texts = batch.column(text_field)
-    if pa.types.is_dictionary(texts.type):
-        texts = texts.dictionary_decode()
-    texts = texts.cast(pa.large_binary()).to_pylist()
-    ids = batch.column(id_field).to_pylist() if id_field else [None] * len(texts)
-    kept = [batch.column(name).to_pylist() for name in keep]
+def text_lengths(batch: pa.RecordBatch) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """How many bytes each text of ``parquet_batches`` has."""
+    texts = batch.column(2)
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.diff(offsets)
+
+
+def batch_documents(batch: pa.RecordBatch, id_field: str | None, keep: Sequence[str]) -> Iterator[RawDocument | Reject]:
+    """The documents of one of ``parquet_batches``."""
+    groups, rows, texts, *others = (column.to_pylist() for column in batch.columns)
+    ids, kept = (others[0], others[1:]) if id_field else ([None] * len(texts), others)
     for row, (data, id) in enumerate(zip(texts, ids, strict=True)):
-        place = f"{group}/{first + row}"
+        place = f"{groups[row]}/{rows[row]}"
         if data is None:
             yield Reject(place, "no_text")
         elif len(data) > MAX_DOCUMENT_BYTES:
@@ -99,6 +119,10 @@ def _rows(batch: Any, group: int, first: int, text_field: str, id_field: str | N
                 continue
             meta = {name: _plain(column[row]) for name, column in zip(keep, kept, strict=True) if column[row] is not None}
             yield RawDocument(place, text, None if id is None else str(id), meta or None)
+
+
+def _plain_column(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _record(

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from servers import cut, head, ok, reply, running, served, stall
 
+from corpusbuild import split
 from corpusbuild.fetch import (
     Fetched,
     FetchError,
@@ -26,7 +27,6 @@ from corpusbuild.fetch import (
 )
 from corpusbuild.sources import fetch_key
 from corpusbuild.split import RawDocument
-from corpusbuild.stages import fetch as stage
 
 TINY = b'{"text": "Tom has a red ball."}\n{"text": "Mia naps."}\n'
 TINY_SHA256 = "e9d5b783f9fbf6ec94f8144919e20e8fea345376df3ad331cc01df785a7bd42b"
@@ -399,13 +399,13 @@ def test_an_id_that_is_no_safe_name_is_refused(tmp_path, id):
 def test_a_cancel_ends_a_split_too(server, tmp_path, monkeypatch):
     splitting = threading.Event()
 
-    def endless(*_):
+    def endless(*_, **__):
         splitting.set()
         for n in range(10**6):
             time.sleep(0.001)
             yield RawDocument(str(n), "text")
 
-    monkeypatch.setattr(stage, "documents_of", endless)
+    monkeypatch.setattr(split, "documents", endless)
     s = source(server.on("/a.jsonl", served(TINY)))
 
     async def cancelled():

@@ -19,7 +19,7 @@ def serve(channel: int, parent: int) -> NoReturn:
     """The life of a worker process: says it is ready, then answers calls until the driver, process ``parent``, hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; only the driver decides what it means
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _die_with(parent)
+    die_with(parent)
     os.set_inheritable(channel, False)
     try:
         _send(channel, b"ready")
@@ -33,7 +33,7 @@ def serve(channel: int, parent: int) -> NoReturn:
     os._exit(0)  # without waiting for threads that a task may have left behind
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Asks the kernel to kill this process when the driver ends, however it ends; elsewhere a worker ends after its current task."""
     if sys.platform == "linux":
         import ctypes
