@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 
-from corpusbuild import decompress, kernels, split, tables, webarchive
+from corpusbuild import bulk, decompress, kernels, split, tables, webarchive
 from corpusbuild.downloads import Stopped
 from corpusbuild.errors import SourceError
 from corpusbuild.model import Counts, Tally
@@ -90,7 +91,7 @@ def split_source(task: SplitSource, out: Out, stop: Callable[[], bool] = lambda:
     page = out.scratch(DIGESTS)
     try:
         with page.open("wb") as digests, tempfile.TemporaryDirectory(dir=page.parent) as spool:
-            into = _Into(source, writer, digests, stop)
+            into = _Into(source, writer, task.fetched_at, digests, stop)
             if source.format in FORMATS:
                 for segment in segments(source, task.files, task.part_docs, Path(spool), opened, stop):
                     for piece in segment.pieces:
@@ -114,7 +115,7 @@ def split_segment(task: SplitSegment, out: Out, stop: Callable[[], bool] = lambd
     writer = Writer(out, source.id, task.fetched_at, source.license_spdx, task.part_docs, task=task.name, first=segment.number)
     try:
         with out.scratch(DIGESTS).open("wb") as digests:
-            into = _Into(source, writer, digests, stop)
+            into = _Into(source, writer, task.fetched_at, digests, stop)
             for piece in segment.pieces:
                 _add_piece(task.files[piece.file], task.shown[piece.file], piece, into)
         writer.end_part()
@@ -185,9 +186,15 @@ def whole(
 class _Into:
     """Where the documents of a source go: a writer, digests of their texts, and counts by piece."""
 
-    def __init__(self, source: Source, writer: Writer, digests: Any, stop: Callable[[], bool]):
-        self.source, self.writer, self.digests, self.stop = source, writer, digests, stop
+    def __init__(self, source: Source, writer: Writer, fetched_at: str, digests: Any, stop: Callable[[], bool]):
+        self.source, self.writer, self.fetched_at, self.digests, self.stop = source, writer, fetched_at, digests, stop
         self.counted: list[Counted] = []
+        self.digest = bulk.digest if kernels.compiled() else _digest
+
+    def form(self, file: Verified) -> bulk.Form:
+        source = self.source
+        how = (source.format, source.separator, source.text_field, source.id_field, source.keep)
+        return bulk.Form(f"{file.url}#{file.within}", self.fetched_at, source.license_spdx, *how)
 
     def add_all(self, found: Iterable[RawDocument | Reject], file: Verified, shown: int) -> None:
         for document in found:
@@ -203,7 +210,7 @@ class _Into:
                 raise SourceError(self.source.id, f"{file.name}: {_unit(self.source)} {found.place} {REASONS[found.reason]}{_HINT}")
         else:
             self.counted[-1].documents += 1
-            self.digests.write(blake3(text).digest(DIGEST_BYTES))
+            self.digests.write(self.digest(text))
 
 
 def _add_piece(file: Verified, shown: int, piece: Piece, into: _Into) -> None:
@@ -215,20 +222,41 @@ def _add_piece(file: Verified, shown: int, piece: Piece, into: _Into) -> None:
                 for number in range(rows.num_record_batches):
                     into.add_all(tables.batch_documents(rows.get_batch(number), source.id_field, source.keep), file, shown)
             return
-        chunks = read(Path(piece.path), piece.start, piece.end)
-        found = split.documents(
-            chunks,
-            source.format,
-            separator=source.separator,
-            text_field=source.text_field,
-            id_field=source.id_field,
-            keep=source.keep,
-            line=piece.line,
-            begins=piece.begins,
-        )
-        into.add_all(found, file, shown)
+        form = into.form(file)
+        if kernels.compiled() and form.is_for_kernels():
+            _add_range(file, shown, piece, form, into)
+        else:
+            chunks = read(Path(piece.path), piece.start, piece.end)
+            into.add_all(_documents(source, chunks, piece.line, piece.begins), file, shown)
     except ValueError as error:
         raise SourceError(source.id, f"{file.name}: {error}") from None
+
+
+def _add_range(file: Verified, shown: int, piece: Piece, form: bulk.Form, into: _Into) -> None:
+    path = Path(piece.path)
+    for found in bulk.lines(bulk.Range(path, piece.start, piece.end, piece.line, piece.begins), form):
+        if into.stop():
+            raise Stopped
+        if isinstance(found, bulk.Lines):
+            into.writer.add_lines(found.data, found.documents, found.text_bytes, shown)
+            into.counted[-1].documents += found.documents
+            into.digests.write(found.digests)
+        else:
+            rest = read(path, found.offset, piece.end) if found.offset is not None else ()
+            into.add_all(_documents(into.source, chain([found.data], rest), found.line, False), file, shown)
+
+
+def _documents(source: Source, chunks: Iterable[bytes], line: int, begins: bool) -> Iterator[RawDocument | Reject]:
+    return split.documents(
+        chunks,
+        source.format,
+        separator=source.separator,
+        text_field=source.text_field,
+        id_field=source.id_field,
+        keep=source.keep,
+        line=line,
+        begins=begins,
+    )
 
 
 def _add_stream(file: Verified, index: int, shown: int, into: _Into) -> Opened:
@@ -261,6 +289,10 @@ class _Sized:
         for piece in self._pieces:
             self.bytes += len(piece)
             yield piece
+
+
+def _digest(text: bytes) -> bytes:
+    return blake3(text).digest(DIGEST_BYTES)
 
 
 def distinct_in(slices: Sequence[tuple[Path, int, int]]) -> int:
