@@ -84,7 +84,7 @@ def write(name: str, path: Path, sample: Path, size: int) -> None:
         if name.endswith(".zst"):
             sink = zstandard.ZstdCompressor().stream_writer(raw, closefd=False)
         elif name.endswith(".gz"):
-            sink = gzip.open(raw, "wb", compresslevel=1)
+            sink = gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1)
         for text in texts(sample, size):
             sink.write(to_bytes(text))
         if sink is not raw:

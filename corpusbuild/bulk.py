@@ -11,6 +11,8 @@ from corpusbuild.split import MAX_DOCUMENT_BYTES
 
 BUFFER = 4 << 20
 ROWS = 1 << 14
+MARGIN = 16
+"""Bytes behind what a kernel is given, which it may read."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -75,7 +77,7 @@ def digest(text: bytes) -> bytes:
 def lines(of: Range, form: Form) -> Iterator[Lines | Unsure]:
     """The documents of a range, in order."""
     size = BUFFER
-    buffer, have, line = bytearray(size + 8), 0, of.line
+    buffer, have, line = bytearray(size + MARGIN), 0, of.line
     maker = _Maker(form, size)
     with of.path.open("rb") as f:
         f.seek(of.start)
@@ -101,7 +103,7 @@ def lines(of: Range, form: Form) -> Iterator[Lines | Unsure]:
                     return
                 size *= 2
                 maker = _Maker(form, size)
-                larger = bytearray(size + 8)
+                larger = bytearray(size + MARGIN)
                 larger[: have - done] = memoryview(buffer)[done:have]
                 buffer = larger
             else:
@@ -123,7 +125,7 @@ class _Maker:
         self.wanted = len(self.others)
         self.suffix = _array(b"" if self.wanted else b'"}\n')
         growth = 1 if form.fmt == "jsonl" else 6
-        self.out = np.empty(growth * size + len(self.prefix) + len(self.middle) + (1 << 16), np.uint8)
+        self.out = np.empty(growth * size + (ROWS + 1) * (len(self.prefix) + len(self.middle) + 64), np.uint8)
         self.rows, self.digests = np.empty((ROWS, 7), np.int64), np.empty((ROWS, 2), np.uint64)
         self.spots = np.empty((ROWS, 2 * self.wanted), np.int64)
         keys = [key.encode() for key in (form.text_field, *self.others)]
@@ -138,7 +140,7 @@ class _Maker:
         data = np.frombuffer(buffer, np.uint8)
         try:
             while start < end:
-                count, written, read, passed = self.call(data, start, end, line, final)
+                count, read, passed = self.call(data, start, end, line, final)
                 if not read:
                     break
                 yield self.told(buffer, count), read, passed
@@ -147,7 +149,7 @@ class _Maker:
         finally:
             buffer[end] = held
 
-    def call(self, data: Any, start: int, end: int, line: int, final: bool) -> tuple[int, int, int, int]:
+    def call(self, data: Any, start: int, end: int, line: int, final: bool) -> tuple[int, int, int]:
         from corpusbuild.kernels import rawlines
 
         parts = (self.prefix, self.middle, self.suffix, self.out, self.rows, self.digests)
@@ -157,8 +159,8 @@ class _Maker:
             result = rawlines.separated(data, start, end, line, final, self.separator, *parts)
         else:
             result = rawlines.text_blocks(data, start, end, line, final, *parts)
-        count, written, read, passed = result
-        return count, written, read, passed
+        count, _, read, passed = result
+        return count, read, passed
 
     def told(self, buffer: bytearray, count: int) -> Iterator[Lines | Unsure]:
         rows, first, tails = self.rows[:count], 0, list[bytes]()
@@ -201,4 +203,4 @@ class _Maker:
 
 
 def _array(data: bytes) -> Any:
-    return np.frombuffer(bytearray(data) or bytearray(1), np.uint8)[: len(data)]
+    return np.frombuffer(bytearray(data) + bytearray(MARGIN), np.uint8)[: len(data)]

@@ -65,7 +65,7 @@ def drive(
     if sources:
         started = time.monotonic()
         with disk(store.root):
-            outcomes = fetch_steps(sources, store, run, options, in_lines(say, beat))
+            outcomes = fetch_steps(sources, store, run, options, in_lines(say, beat), say)
         for step in sources:
             if outcomes[step.source] is None:
                 tell(step, time.monotonic() - started)

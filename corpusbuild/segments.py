@@ -17,7 +17,7 @@ from corpusbuild.downloads import Stopped
 from corpusbuild.errors import SourceError
 from corpusbuild.parts import MAX_PART_BYTES
 from corpusbuild.sources import Source
-from corpusbuild.split import Cuts, cuts
+from corpusbuild.split import Cuts, cuts, line_ends
 
 READ_BYTES = 1 << 20
 FORMATS = ("jsonl", "text", "parquet")
@@ -153,7 +153,7 @@ class _Bytes(_Reader):
                         self._sink.write(data)
                     piece.end += len(data)
                     offset += len(data)
-                    line += data.count(b"\n")
+                    line += line_ends(data)
                     at = edge
                     if edge in found:
                         yield self.end()

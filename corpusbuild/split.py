@@ -156,7 +156,7 @@ class _LineCuts(Cuts):
         self._open = not data.endswith(b"\n")
         while at < len(data):
             near = min(max(at, at + self.size - self.bytes - 1), len(data))
-            lines = data.count(b"\n", at, near)
+            lines = line_ends(data, at, near)
             if self.units + lines >= self.most:
                 ends = np.flatnonzero(np.frombuffer(data, np.uint8)[at:near] == 10)
                 end = at + int(ends[self.most - self.units - 1]) + 1
@@ -395,6 +395,11 @@ def _without_bom(chunks: Iterable[bytes]) -> Iterator[bytes]:
             break
     yield head.removeprefix(_BOM)
     yield from stream
+
+
+def line_ends(data: bytes, start: int = 0, end: int | None = None) -> int:
+    """How many there are from ``start`` to ``end``; some times faster than ``count``."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8)[start:end] == 10)) if data else 0
 
 
 def _decode(line: bytes | None) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from corpusbuild import bulk
 from corpusbuild.raw import RawLine
 from corpusbuild.split import Reject, documents
 
-law = settings(deadline=None, max_examples=400)
+law = settings(deadline=None, max_examples=80)
 FORMS = {
     "jsonl": {"fmt": "jsonl"},
     "columns": {"fmt": "jsonl", "id_field": "id", "keep": ("n", "é", "id")},

@@ -176,7 +176,7 @@ class Session:
     def _fetch_together(self, steps: list[Step]) -> dict[str, SourceError | None]:
         """Fetch sources in one event loop; source id -> why it failed, or None."""
         started = time.monotonic()
-        failures = fetch_steps(steps, self.project.store, self._run_settings(steps[0]), self.options, self.view.fetching)
+        failures = fetch_steps(steps, self.project.store, self._run_settings(steps[0]), self.options, self.view.fetching, self.say)
         seconds = time.monotonic() - started
         for step in steps:
             if failures[step.source] is None:

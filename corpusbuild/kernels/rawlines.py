@@ -8,6 +8,8 @@ of a line: ``prefix``, the line number, ``middle``, the text, ``suffix``. They g
 1 where the plain reader is to judge, begin and end in ``data``, begin and end in ``out``, bytes of text; and ``digests``, 128 bits a text.
 """
 
+from typing import Any
+
 import numpy as np
 
 from corpusbuild.kernels.jit import kernel
@@ -43,7 +45,7 @@ DIGIT = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
 
 
 @kernel("int64(uint8[::1], int64)")
-def _character(data, i):
+def _character(data: Any, i: Any) -> Any:
     """How many bytes the character of several bytes at ``i`` has, 0 where it is none. A line feed ends every one that is cut."""
     c = data[i]
     if data[i + 1] & 0xC0 != 0x80:
@@ -61,14 +63,14 @@ def _character(data, i):
 
 
 @kernel("int64(uint8[::1], uint8[::1], int64)")
-def _write(source, out, o):
+def _write(source: Any, out: Any, o: Any) -> Any:
     for i in range(len(source)):
         out[o + i] = source[i]
     return o + len(source)
 
 
 @kernel("int64(int64, uint8[::1], int64)")
-def _write_number(n, out, o):
+def _write_number(n: Any, out: Any, o: Any) -> Any:
     digits, rest = 1, n
     while rest >= 10:
         rest //= 10
@@ -80,7 +82,7 @@ def _write_number(n, out, o):
 
 
 @kernel("int64(int64, uint8[::1], int64)")
-def _escape(c, out, o):
+def _escape(c: Any, out: Any, o: Any) -> Any:
     """Write one byte that a string of JSON cannot hold as it is."""
     out[o] = BACKSLASH
     if SHORT[c]:
@@ -94,24 +96,92 @@ def _escape(c, out, o):
     return o + 6
 
 
+ONES, HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(32), ONES * np.uint64(QUOTE), ONES * np.uint64(BACKSLASH)
+
+
+@kernel("uint64(uint8[::1], uint64)")
+def _word(data: Any, i: Any) -> Any:
+    """Eight bytes as one number, which the compiler makes one load of."""
+    return (
+        np.uint64(data[i])
+        | np.uint64(data[i + np.uint64(1)]) << np.uint64(8)
+        | np.uint64(data[i + np.uint64(2)]) << np.uint64(16)
+        | np.uint64(data[i + np.uint64(3)]) << np.uint64(24)
+        | np.uint64(data[i + np.uint64(4)]) << np.uint64(32)
+        | np.uint64(data[i + np.uint64(5)]) << np.uint64(40)
+        | np.uint64(data[i + np.uint64(6)]) << np.uint64(48)
+        | np.uint64(data[i + np.uint64(7)]) << np.uint64(56)
+    )
+
+
+@kernel("boolean(uint64)")
+def _is_plain(w: Any) -> Any:
+    """Whether a string of JSON can hold all eight bytes as they are, and they are ASCII."""
+    quote, backslash = w ^ QUOTES, w ^ BACKSLASHES
+    return (w | ((w - SPACES) & ~w) | ((quote - ONES) & ~quote) | ((backslash - ONES) & ~backslash)) & HIGH == np.uint64(0)
+
+
+@kernel("boolean(uint64, uint64)")
+def _has(w: Any, bytes_: Any) -> Any:
+    """Whether one of eight bytes is the one that ``bytes_`` has eight times."""
+    x = w ^ bytes_
+    return (x - ONES) & ~x & HIGH != np.uint64(0)
+
+
+@kernel("int64(uint8[::1], int64)")
+def _skip_plain(data: Any, i: Any) -> Any:
+    """Behind the bytes that a string can hold as they are."""
+    u = np.uint64(i)
+    while _is_plain(_word(data, u)):
+        u += np.uint64(8)
+    while CLASS[data[u]] == 0:
+        u += np.uint64(1)
+    return np.int64(u)
+
+
+@kernel("int64(uint8[::1], int64, uint8[::1], int64)")
+def _copy_plain(data: Any, i: Any, out: Any, o: Any) -> Any:
+    """As ``_skip_plain``, and write them. What is written behind them, at most seven bytes, will be written over."""
+    u, v = np.uint64(i), np.uint64(o)
+    while True:
+        w = _word(data, u)
+        if not _is_plain(w):
+            break
+        out[v] = w
+        out[v + np.uint64(1)] = w >> np.uint64(8)
+        out[v + np.uint64(2)] = w >> np.uint64(16)
+        out[v + np.uint64(3)] = w >> np.uint64(24)
+        out[v + np.uint64(4)] = w >> np.uint64(32)
+        out[v + np.uint64(5)] = w >> np.uint64(40)
+        out[v + np.uint64(6)] = w >> np.uint64(48)
+        out[v + np.uint64(7)] = w >> np.uint64(56)
+        u += np.uint64(8)
+        v += np.uint64(8)
+    while CLASS[data[u]] == 0:
+        out[v] = data[u]
+        u += np.uint64(1)
+        v += np.uint64(1)
+    return np.int64(u)
+
+
+@kernel("int64(uint8[::1], int64, int64)")
+def _lines_within(data: Any, begin: Any, end: Any) -> Any:
+    n = 0
+    for i in range(np.uint64(begin), np.uint64(end)):
+        n += data[i] == NEWLINE
+    return n
+
+
 @kernel("void(uint8[::1], int64, int64, uint64[::1])")
-def digest(data, begin, end, into):
+def digest(data: Any, begin: Any, end: Any, into: Any) -> Any:
     """128 bits of ``data`` from ``begin`` to ``end``: two chains over words of eight bytes."""
     a, b = np.uint64(0x9E3779B97F4A7C15), np.uint64(end - begin)
     i = begin
     while i < end:
         w = np.uint64(0)
         if i + 8 <= end:
-            w = (
-                np.uint64(data[i])
-                | np.uint64(data[i + 1]) << np.uint64(8)
-                | np.uint64(data[i + 2]) << np.uint64(16)
-                | np.uint64(data[i + 3]) << np.uint64(24)
-                | np.uint64(data[i + 4]) << np.uint64(32)
-                | np.uint64(data[i + 5]) << np.uint64(40)
-                | np.uint64(data[i + 6]) << np.uint64(48)
-                | np.uint64(data[i + 7]) << np.uint64(56)
-            )
+            w = _word(data, np.uint64(i))
         else:
             for k in range(end - i):
                 w |= np.uint64(data[i + k]) << np.uint64(8 * k)
@@ -126,11 +196,10 @@ def digest(data, begin, end, into):
 
 
 @kernel("int64(uint8[::1], int64)")
-def _skip_string(data, i):
+def _skip_string(data: Any, i: Any) -> Any:
     """Behind the quote that closes the string of which ``i`` is the first byte, or -1."""
     while True:
-        while CLASS[data[i]] == 0:
-            i += 1
+        i = _skip_plain(data, i)
         c = data[i]
         if c == QUOTE:
             return i + 1
@@ -150,14 +219,13 @@ def _skip_string(data, i):
 
 
 @kernel("UniTuple(int64, 3)(uint8[::1], int64, uint8[::1], int64)")
-def _copy_string(data, i, out, o):
+def _copy_string(data: Any, i: Any, out: Any, o: Any) -> Any:
     """Write the string whose first byte is ``i``, without quotes; (behind its quote or -1, end in ``out``, bytes by which escapes make it longer)."""
     more = 0
     while True:
-        while CLASS[data[i]] == 0:
-            out[o] = data[i]
-            i += 1
-            o += 1
+        begin = i
+        i = _copy_plain(data, i, out, o)
+        o += i - begin
         c = data[i]
         if c == QUOTE:
             return i + 1, o, more
@@ -231,14 +299,14 @@ def _copy_string(data, i, out, o):
 
 
 @kernel("int64(uint8[::1], int64)")
-def _space(data, i):
+def _space(data: Any, i: Any) -> Any:
     while data[i] == 32 or data[i] == 9 or data[i] == RETURN:
         i += 1
     return i
 
 
 @kernel("int64(uint8[::1], int64)")
-def _behind_key(data, i):
+def _behind_key(data: Any, i: Any) -> Any:
     """Where the value of the key begins that should begin at ``i``, or -1."""
     if data[i] != QUOTE:
         return -1
@@ -250,7 +318,7 @@ def _behind_key(data, i):
 
 
 @kernel("int64(uint8[::1], int64)")
-def _skip_word(data, i):
+def _skip_word(data: Any, i: Any) -> Any:
     """Behind the ``true``, ``false`` or ``null`` at ``i``, or -1."""
     word = 0 if data[i] == 116 else 5 if data[i] == 102 else 11
     while WORDS[word] != 32:
@@ -262,7 +330,7 @@ def _skip_word(data, i):
 
 
 @kernel("int64(uint8[::1], int64)")
-def _skip_number(data, i):
+def _skip_number(data: Any, i: Any) -> Any:
     """Behind a number of few digits and no exponent, or -1."""
     begin = i
     if data[i] == 45:
@@ -285,7 +353,7 @@ def _skip_number(data, i):
 
 
 @kernel("int64(uint8[::1], int64)")
-def _skip_value(data, i):
+def _skip_value(data: Any, i: Any) -> Any:
     """Behind the value at ``i``, or -1."""
     depth, objects = 0, np.uint64(0)
     while True:
@@ -335,19 +403,31 @@ def _skip_value(data, i):
 
 
 @kernel(f"{SHAPE}(uint8[::1], int64, int64, int64, uint8[::1], int64[::1], int64[:, ::1], {PARTS})")
-def json_lines(data, start, end, line, names, ends, spots, prefix, middle, suffix, out, rows, digests):
+def json_lines(
+    data: Any,
+    start: Any,
+    end: Any,
+    line: Any,
+    names: Any,
+    ends: Any,
+    spots: Any,
+    prefix: Any,
+    middle: Any,
+    suffix: Any,
+    out: Any,
+    rows: Any,
+    digests: Any,
+) -> Any:
     """Whole lines. ``names`` holds the keys, the text's first, one behind the other up to their ``ends``; ``spots`` takes where the values of the other keys are
     in ``data``, from and to, or -1."""
     at, count, o, first = start, 0, 0, line
     least = len(prefix) + len(middle) + len(suffix) + 24
     while at < end and count < len(rows):
-        stop = at
-        while data[stop] != NEWLINE:
-            stop += 1
-        if o + least + stop - at > len(out):
+        if o + least + end - at > len(out):
             break
         i = _space(data, at)
-        if i < stop:
+        stop = i
+        if data[i] != NEWLINE:
             begin = o
             o = _write(prefix, out, o)
             o = _write_number(line, out, o)
@@ -398,9 +478,15 @@ def json_lines(data, start, end, line, names, ends, spots, prefix, middle, suffi
                 if data[i] == COMMA:
                     i = _space(data, i + 1)
                 else:
-                    good = data[i] == 125 and _space(data, i + 1) == stop
+                    good = data[i] == 125
+                    i = _space(data, i + 1)
                     break
-            good = good and found
+            good = good and found and data[i] == NEWLINE
+            if good:
+                stop = i
+            else:
+                while data[stop] != NEWLINE:
+                    stop += 1
             rows[count, 0] = line
             rows[count, 1] = 0 if good else 1
             rows[count, 2] = at
@@ -420,33 +506,38 @@ def json_lines(data, start, end, line, names, ends, spots, prefix, middle, suffi
 
 
 @kernel("UniTuple(int64, 3)(uint8[::1], int64, int64, uint8[::1], int64)")
-def _copy_text(data, i, end, out, o):
-    """Write text as a string of JSON, without quotes; (``end`` or -1, end in ``out``, bytes by which escapes make it longer)."""
+def _copy_text(data: Any, i: Any, end: Any, out: Any, o: Any) -> Any:
+    """Write text as a string of JSON, without quotes; (``end`` or -1, end in ``out``, bytes by which escapes make it longer).
+
+    It ends at ``end`` or, where that is below 0, at a line feed.
+    """
     more = 0
-    while i < end:
+    while True:
+        begin = i
+        i = _copy_plain(data, i, out, o)
+        if end >= 0 and i >= end:
+            return end, o + end - begin, more
+        o += i - begin
         c = data[i]
-        if CLASS[c] == 0:
-            out[o] = c
-            i += 1
-            o += 1
-        elif CLASS[c] == 1:
+        if CLASS[c] == 1:
+            if end < 0 and c == NEWLINE:
+                return i, o, more
             before = o
             o = _escape(c, out, o)
             more += o - before - 1
             i += 1
         else:
             n = _character(data, i) if CLASS[c] == 2 else 0
-            if n == 0 or i + n > end:
+            if n == 0 or (end >= 0 and i + n > end):
                 return -1, o, more
             for _ in range(n):
                 out[o] = data[i]
                 i += 1
                 o += 1
-    return i, o, more
 
 
 @kernel("int64(uint8[::1], int64)")
-def _white(data, i):
+def _white(data: Any, i: Any) -> Any:
     """How many bytes the white space at ``i`` has, 0 where it is none."""
     c = data[i]
     if 9 <= c <= 13 or 28 <= c <= 32:
@@ -465,7 +556,9 @@ def _white(data, i):
 
 
 @kernel(f"{SHAPE}(uint8[::1], int64, int64, int64, boolean, {PARTS})")
-def text_blocks(data, start, end, line, final, prefix, middle, suffix, out, rows, digests):
+def text_blocks(
+    data: Any, start: Any, end: Any, line: Any, final: Any, prefix: Any, middle: Any, suffix: Any, out: Any, rows: Any, digests: Any
+) -> Any:
     """Blocks of lines that are not blank; one that nothing ends is left, unless this is the ``final`` piece."""
     at, count, o, first = start, 0, 0, line
     least = len(prefix) + len(middle) + len(suffix) + 24
@@ -489,44 +582,44 @@ def text_blocks(data, start, end, line, final, prefix, middle, suffix, out, rows
             else:
                 at, line = begin, line + skipped
             break
-        # the lines of the block
-        stop, lines, whole = begin, 0, False
-        while stop < end:
-            i = stop
-            while data[i] != NEWLINE:
-                n = _white(data, i)
-                if n == 0:
-                    break
-                i += n
-            if data[i] == NEWLINE:
-                whole = i < end
-                break
-            while data[i] != NEWLINE:
-                i += 1
-            lines += 1
-            stop = i + 1
         at, line = begin, line + skipped
-        if not whole and not final:
-            break
-        if o + least + 6 * (stop - begin) > len(out):
+        if o + least + 6 * (end - at) > len(out):
             break
         from_ = o
         o = _write(prefix, out, o)
         o = _write_number(line, out, o)
         o = _write(middle, out, o)
-        token, more, i = o, 0, begin
-        while i < stop and i >= 0:
-            eol = i
-            while data[eol] != NEWLINE:
-                eol += 1
-            if i > begin:
-                o = _escape(NEWLINE, out, o)
-                more += 1
-            last = eol - 1 if eol > i and data[eol - 1] == RETURN else eol
-            i, o, extra = _copy_text(data, i, last, out, o)
-            more += extra
+        token, more, stop, lines, whole, i = o, 0, begin, 0, False, 0
+        while stop < end:
+            first_byte = stop
+            while data[stop] != NEWLINE:
+                n = _white(data, stop)
+                if n == 0:
+                    break
+                stop += n
+            if data[stop] == NEWLINE:
+                whole = stop < end
+                stop = first_byte
+                break
+            stop = first_byte
             if i >= 0:
-                i = eol + 1
+                if lines:
+                    o = _escape(NEWLINE, out, o)
+                    more += 1
+                i, o, extra = _copy_text(data, stop, -1, out, o)
+                more += extra
+                if i >= 0:
+                    stop = i
+                    if data[i - 1] == RETURN and i > first_byte:
+                        o -= 2
+                        more -= 1
+            while data[stop] != NEWLINE:
+                stop += 1
+            lines += 1
+            stop += 1
+        if not whole and not final:
+            o = from_
+            break
         rows[count, 0] = line
         rows[count, 1] = 0 if i >= 0 else 1
         rows[count, 2] = begin
@@ -545,14 +638,32 @@ def text_blocks(data, start, end, line, final, prefix, middle, suffix, out, rows
 
 
 @kernel(f"{SHAPE}(uint8[::1], int64, int64, int64, boolean, uint8[::1], {PARTS})")
-def separated(data, start, end, line, final, separator, prefix, middle, suffix, out, rows, digests):
+def separated(
+    data: Any,
+    start: Any,
+    end: Any,
+    line: Any,
+    final: Any,
+    separator: Any,
+    prefix: Any,
+    middle: Any,
+    suffix: Any,
+    out: Any,
+    rows: Any,
+    digests: Any,
+) -> Any:
     """Pieces between separators; the last is left, unless this is the ``final`` piece."""
     at, count, o, first = start, 0, 0, line
     least, length = len(prefix) + len(middle) + len(suffix) + 24, len(separator)
+    lead = ONES * np.uint64(separator[0])
     while at < end and count < len(rows):
         stop, found = at, False
         while stop + length <= end:
-            if data[stop] == separator[0]:
+            while stop + 8 <= end and not _has(_word(data, np.uint64(stop)), lead):
+                stop += 8
+            while stop + length <= end and data[stop] != separator[0]:
+                stop += 1
+            if stop + length <= end:
                 found = True
                 for k in range(1, length):
                     if data[stop + k] != separator[k]:
@@ -600,7 +711,6 @@ def separated(data, start, end, line, final, separator, prefix, middle, suffix, 
             rows[count, 5] = o
             count += 1
         after = stop + length if found else end
-        for k in range(at, after):
-            line += data[k] == NEWLINE
+        line += _lines_within(data, at, after)
         at = after
     return count, o, at - start, line - first
