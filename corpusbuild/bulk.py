@@ -125,7 +125,7 @@ class _Maker:
         self.wanted = len(self.others)
         self.suffix = _array(b"" if self.wanted else b'"}\n')
         growth = 1 if form.fmt == "jsonl" else 6
-        self.out = np.empty(growth * size + (ROWS + 1) * (len(self.prefix) + len(self.middle) + 64), np.uint8)
+        self.out: Any = np.empty(growth * size + (ROWS + 1) * (len(self.prefix) + len(self.middle) + 64), np.uint8)
         self.rows, self.digests = np.empty((ROWS, 7), np.int64), np.empty((ROWS, 2), np.uint64)
         self.spots = np.empty((ROWS, 2 * self.wanted), np.int64)
         keys = [key.encode() for key in (form.text_field, *self.others)]

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from corpusbuild.hashing import key_digest
 from corpusbuild.model import Key
 
-SPLIT_VERSION = 2
+SPLIT_VERSION = 3
 """Bump when equal pinned bytes are split into other documents."""
 
 FORMATS = ("jsonl", "text", "parquet", "csv", "tsv", "warc")
