@@ -127,7 +127,7 @@ class _Reader:
         return self.end() if self.pieces or not self.number else None
 
     def new_file(self, suffix: str) -> Path:
-        path = self.spool / f"{self.number:05d}{suffix}"
+        path = self.spool / f"spooled-{self.number:05d}{suffix}"
         self.spooled.append(str(path))
         return path
 

@@ -1,6 +1,5 @@
 """Fetch: the verified files of one source become raw parts. Getting the files is the work of ``corpusbuild.fetch``."""
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -90,10 +89,10 @@ def split_source(task: SplitSource, out: Out, stop: Callable[[], bool] = lambda:
     writer = Writer(out, source.id, task.fetched_at, source.license_spdx, task.part_docs, task=task.name)
     page = out.scratch(DIGESTS)
     try:
-        with page.open("wb") as digests, tempfile.TemporaryDirectory(dir=page.parent) as spool:
+        with page.open("wb") as digests:
             into = _Into(source, writer, task.fetched_at, digests, stop)
             if source.format in FORMATS:
-                for segment in segments(source, task.files, task.part_docs, Path(spool), opened, stop):
+                for segment in segments(source, task.files, task.part_docs, page.parent, opened, stop):
                     for piece in segment.pieces:
                         _add_piece(task.files[piece.file], task.shown(piece.file), piece, into)
                     writer.end_part()
