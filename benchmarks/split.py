@@ -136,7 +136,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path)
     given = parser.parse_args()
     bad = []
-    print(f"{'format':18} {'MB text':>8} {'1 worker s':>10} {f'{given.workers} workers s':>11} {'gain':>5} {'MB/s':>6} {'zstd 3 alone MB/s':>18} {'share':>6}")
+    print(
+        f"{'format':18} {'MB text':>8} {'1 worker s':>10} {f'{given.workers} workers s':>11} {'gain':>5} {'MB/s':>6} {'zstd 3 alone MB/s':>18} {'share':>6}"
+    )
     with tempfile.TemporaryDirectory(dir=given.work) as folder:
         for name in given.formats:
             path = Path(folder) / f"big.{name}"
