@@ -6,7 +6,7 @@
 
 ``slope`` decides about real text at 1, 2, 4 and 8 times its size, ``documents`` about short generated documents of which it is known who must go,
 ``bands`` compares ways to find documents with a common key. Each exits with 1 when a bar is missed. Memory is that of all processes together. ``slope``
-needs what ``real_text.py`` says; ``bands`` needs ``pip install duckdb polars``; 20 million documents need 30 GB of disk and a quarter of an hour.
+needs what ``real_text.py`` says; ``bands`` needs ``pip install duckdb polars``; 20 million documents need 15 GB of disk and some ten minutes.
 """
 
 import argparse
@@ -67,7 +67,8 @@ class Copies(Record):
 class Part(Task):
     first: int
     end: int
-    params: Any
+    path: str = ""
+    turn: int = 0
 
 
 def mix(numbers: Iterable[int] | U64) -> U64:
@@ -124,16 +125,17 @@ def generate_part(task: Part, out: Out) -> dict[str, int]:
 def generate(job: Job) -> Counts:
     n = job.params.documents
     cuts = range(0, n, PART_DOCS)
-    tasks = [Part(name=part_name(i), first=first, end=min(first + PART_DOCS, n), params=None) for i, first in enumerate(cuts)]
+    tasks = [Part(name=part_name(i), first=first, end=min(first + PART_DOCS, n)) for i, first in enumerate(cuts)]
     return add_counts([{"all": Tally(**value)} for value in job.map(generate_part, tasks)])
 
 
 def copy_part(task: Part, out: Out) -> dict[str, int]:
     """A part of real text; of a copy the letters are turned on by the number of the copy, so that it is like no other."""
-    texts, turn = real_text.texts(Path(task.params.path))[task.first : task.end], int(task.name.split("-")[1]) % 1000
+    texts = real_text.texts(Path(task.path))
     letters = bytes(range(ord("a"), ord("z") + 1))
-    table = bytes.maketrans(letters, letters[turn:] + letters[:turn])
-    return write_documents(out, task.first, pa.array([text.encode().translate(table).decode() for text in texts], pa.large_string()))
+    table = bytes.maketrans(letters, letters[task.turn :] + letters[: task.turn])
+    first, texts = task.turn * len(texts) + task.first, texts[task.first : task.end]
+    return write_documents(out, first, pa.array([text.encode().translate(table).decode() for text in texts], pa.large_string()))
 
 
 def copy(job: Job) -> Counts:
@@ -145,11 +147,8 @@ def copy(job: Job) -> Counts:
         if size > PART_BYTES:
             cuts, size = [*cuts, i], 0
     cuts = [*cuts, len(texts)]
-    tasks = [
-        Part(name=f"part-{1000 * i + turn:05d}", first=first, end=end, params=job.params)
-        for turn in range(job.params.times)
-        for i, (first, end) in enumerate(pairwise(cuts))
-    ]
+    places = [(turn, first, end) for turn in range(job.params.times) for first, end in pairwise(cuts)]
+    tasks = [Part(name=part_name(i), first=first, end=end, path=job.params.path, turn=turn) for i, (turn, first, end) in enumerate(places)]
     return add_counts([{"all": Tally(**value)} for value in job.map(copy_part, tasks)])
 
 
@@ -203,14 +202,14 @@ def build(shop: Workshop, wanted: Step) -> tuple[float, dict[str, Tally]]:
     return time.perf_counter() - started, dict(contents.counts)
 
 
-def slope(work: Path) -> bool:
+def slope(work: Path, repeats: int) -> bool:
     """Seconds of sign, exact_dedup and near_dedup at each size, medians, workers already started."""
     texts = real_text.texts(work)
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
     del texts
     taken: dict[int, list[list[float]]] = {times: [] for times in SIZES}
     with workshop(work / "growth") as shop:
-        for times in (1, *SIZES * REPEATS):
+        for times in (1, *SIZES * repeats):
             docs = step(COPY, Copies(path=str(work), times=times))
             signed = step(sign.STAGE, SignParams(), documents=docs)
             exact = step(exact_dedup.STAGE, ExactParams(), documents=docs, signs=signed)
@@ -400,11 +399,12 @@ def main() -> int:
     parser.add_argument("what", choices=("slope", "documents", "bands"))
     parser.add_argument("--work", type=Path, default=real_text.WORK, help="folder for everything that is made (default: benchmarks/work)")
     parser.add_argument("--documents", type=int, default=20_000_000)
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of slope, of which the medians are told")
     parser.add_argument("--sizes", type=int, nargs="+", default=[250_000, 1_000_000, 4_000_000], help="documents, for bands")
     options = parser.parse_args()
     work = options.work.resolve()
     runs = {
-        "slope": lambda: slope(work),
+        "slope": lambda: slope(work, options.repeats),
         "documents": lambda: documents(work, options.documents),
         "bands": lambda: bands(work, options.sizes),
     }
