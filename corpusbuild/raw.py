@@ -228,7 +228,7 @@ def read_part(path: Path, take: int | None = None) -> Iterator[RawRow]:
 
 
 def read_batches(path: Path, take: int | None = None) -> Iterator["Batch"]:
-    """The same, some at a time: about ``BATCH`` bytes of lines, or one that is longer. Nothing is held of a batch that was given."""
+    """The same, some at a time: about ``BATCH`` bytes of lines, or one that is longer. Who clears the lines of a batch frees them."""
     part = next((p for p in receipt(path.parent).parts if p.name == path.name), None)
     if part is None:
         raise IntegrityError(f"{path} is not in its receipt: delete {path.parent} and fetch again")
@@ -241,7 +241,6 @@ def read_batches(path: Path, take: int | None = None) -> Iterator["Batch"]:
             given += len(lines)
             del lines
             yield batch
-            del batch
         if given >= wanted and take is not None:
             return
     if given != wanted:

@@ -13,8 +13,8 @@ from corpusbuild.kernels.normal import BYTES, KINDS, PLACES, decoded
 
 AT_ONCE = 1 << 16
 """Words of a text that are remembered while it is read; one of more words is read again for its n-grams."""
-BINS = 1 << 21
-"""Entries of the table of n-grams of such a text, of which half are filled at once."""
+BINS = 1 << 23
+"""Entries, at most, of the table of n-grams of such a text, of which three quarters are filled at once; an entry takes 20 bytes."""
 
 WORDS, WORD_POINTS, POINTS, HASHES, DOTS, LINES, BULLETS, TRAILING, ALPHAS, REPEATED, VOTES = range(11)
 """The columns of ``counted``; from ``VOTES`` on one for each field of the marks, of which there are ``FIELDS``."""
@@ -326,13 +326,16 @@ def _same_words(text: Any, a: Any, b: Any, stop: Any, n: Any, kinds: Any) -> Any
 
 
 @kernel(f"int64({BYTES}, uint64, uint64, {KINDS}, int64, int64, int64)")
-def _repeated_in_large(text: Any, start: Any, stop: Any, kinds: Any, n_words: Any, n: Any, most: Any) -> Any:
+def _repeated_in_large(text: Any, start: Any, stop: Any, kinds: Any, n_words: Any, n: Any, bins: Any) -> Any:
     """The same of a text of any size, read again and again: each time with the n-grams that follow those of the time before, as many as the table
     takes, held against all that follow."""
     n_grams = n_words - n + 1
     twice = np.zeros(n_grams, np.bool_)
-    slots = np.uint64(2 * most)
-    grams, places, numbers = np.empty(2 * most, np.uint64), np.empty(2 * most, np.uint64), np.empty(2 * most, np.int64)
+    bits = 2
+    while (1 << bits) < min(2 * n_grams, bins):
+        bits += 1
+    slots, most = np.uint64(1 << bits), (1 << bits) * 3 // 4
+    prints, places, numbers = np.empty(slots, np.uint32), np.empty(slots, np.uint64), np.empty(slots, np.int64)
     ring_hash, ring_start = np.empty(n, np.uint64), np.empty(n, np.uint64)
     top = np.uint64(1)
     for _ in range(n - 1):
@@ -351,17 +354,18 @@ def _repeated_in_large(text: Any, start: Any, stop: Any, kinds: Any, n_words: An
             ring_hash[at], ring_start[at] = h, begin
             gram = gram * _GOLDEN + h
             j = word - n + 1
-            if j < from_word:
+            if j < from_word or twice[np.uint64(j)]:  # the equals of the latter were all told when it was
                 continue
             place = ring_start[(word + 1) % n]
-            slot = (gram * _PRIME >> np.uint64(16)) % slots
-            while numbers[slot] >= 0 and not (grams[slot] == gram and _same_words(text, places[slot], place, stop, n, kinds)):
-                slot = (slot + np.uint64(1)) % slots
+            mixed = gram * _PRIME
+            slot, short = mixed >> np.uint64(64 - bits), np.uint32(mixed & np.uint64(0xFFFFFFFF))
+            while numbers[slot] >= 0 and not (prints[slot] == short and _same_words(text, places[slot], place, stop, n, kinds)):
+                slot = (slot + np.uint64(1)) & (slots - np.uint64(1))
             if numbers[slot] >= 0:
-                twice[numbers[slot]] = True
-                twice[j] = True
+                twice[np.uint64(numbers[slot])] = True
+                twice[np.uint64(j)] = True
             elif used < most:
-                grams[slot], places[slot], numbers[slot] = gram, place, j
+                prints[slot], places[slot], numbers[slot] = short, place, j
                 used += 1
             elif next_word == n_grams:
                 next_word, next_place = j, place
@@ -397,8 +401,8 @@ def counted(text: Any, offsets: Any, classes: Any, kinds: Any, keys: Any, marks:
         start, stop, counts = np.uint64(offsets[i]), np.uint64(offsets[i + 1]), out[i]
         _count(text, start, stop, classes, kinds, keys, marks, factor, whole, starts, lengths, points_of, hashes, counts)
         n_words = counts[WORDS]
-        if n_words > AT_ONCE:
-            counts[REPEATED] = _repeated_in_large(text, start, stop, kinds, n_words, n, BINS // 2)
+        if n_words > AT_ONCE and n_words > n:
+            counts[REPEATED] = _repeated_in_large(text, start, stop, kinds, n_words, n, BINS)
         elif n_words > n:
             counts[REPEATED] = _repeated(text, starts, lengths, points_of, hashes, n_words, n, grams, twice, table, base)
             base += n_words

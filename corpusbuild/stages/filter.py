@@ -95,7 +95,9 @@ class _Batch(NamedTuple):
 def _read(batch: raw.Batch) -> _Batch:
     lines = batch.lines
     columns = [line.id for line in lines], [line.place() for line in lines], batch.files, [line.columns() for line in lines]
-    return _Batch(*columns, *normal_forms([line.text for line in lines]))
+    texts = normal_forms([line.text for line in lines])
+    lines.clear()  # a document of any size is then held but once
+    return _Batch(*columns, *texts)
 
 
 class _Judge:
