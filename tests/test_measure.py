@@ -18,7 +18,7 @@ from corpusbuild.texts import Texts
 
 law = settings(deadline=None, max_examples=150)
 
-NASTY = 'ab\u0301e \t\n\r\x00\x1c\x7f\x85\u00a0\u2028\ufeff\u200dÅ\u212b\u2000\u0327\u0345\u0958\uac00\u1161\u11a8\U0001d15e\u3000\\"/\x08\x0c\U0001f469'
+NASTY = 'ab\u0301e\u0316\u0334\u05b4 \t\n\r\x00\x1c\x7f\x85\u00a0\u2028\ufeff\u200dÅ\u212b\u2000\u0327\u0345\u0958\uac00\u1161\u11a8\U0001d15e\u3000\\"/\x08\x0c\U0001f469'
 WORDS = [
     *"the The THE, be to. (of) and that \"have\" with' a la La L'un für FÜR però está ESTÁ İn aİ İl aİa iİ K\u212aK ΟΔΟΣ σ ſ ß ½ ² १ 12 a1b _ __of__ of_ the-of".split(),
     *"# ## #a ... .... ....... … a… a... ...a -... -x - * • ‣ ◦ •a x• 中文 这是一个 ไทย の é e\u0301 elevenletters sixteen.letters.and.more \U0001d400 \u200b".split(),
