@@ -16,6 +16,7 @@ from corpusbuild.minhash import I64, U64, Ragged
 F64 = NDArray[np.float64]
 
 PAIRS = 1 << 20  # pairs given at once
+CROWD_BITS = 24  # of the slots in which keys are counted, however many there are
 
 
 class Members(NamedTuple):
@@ -33,7 +34,7 @@ class Crowd:
     """The keys of one band, counted before buckets are filled, to tell those that surely stand alone: most do, and meet nobody."""
 
     def __init__(self, expected: int):
-        self._slots = np.zeros(1 << max(3, (4 * expected).bit_length()), np.uint8) if kernels.compiled() else None
+        self._slots = np.zeros(1 << min((4 * expected).bit_length(), CROWD_BITS), np.uint8) if kernels.compiled() else None
 
     def count(self, keys: U64) -> None:
         if self._slots is not None:

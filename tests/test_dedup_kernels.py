@@ -170,3 +170,12 @@ def test_most_keys_that_stand_alone_are_told() -> None:
         crowd = law.Crowd(len(keys))
         crowd.count(keys)
         assert crowd.holds(keys).mean() < 0.3
+
+
+def test_a_bucket_without_end_needs_no_more_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(law, "CROWD_BITS", 5)
+    with compiled():
+        crowd = law.Crowd(1 << 40)
+        crowd.count(np.arange(7, dtype=np.uint64))
+        crowd.count(np.array([3, 35], np.uint64))
+        assert crowd.holds(np.array([3, 35, 4], np.uint64)).tolist() == [True, True, False]  # 35 has the slot of 3
