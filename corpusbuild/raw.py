@@ -144,9 +144,14 @@ class Writer:
 
     def add_lines(self, lines: Any, documents: int, text_bytes: int, file: int) -> None:
         """Write lines as they are, in bytes, of so many documents whose texts have ``text_bytes`` together. A part is not cut before or within them."""
-        self._waiting += lines
-        if len(self._waiting) >= FRAME:
-            self._flush()
+        if len(lines) >= FRAME:
+            if self._waiting:
+                self._flush()
+            self._compress(lines)  # a long document is not copied
+        else:
+            self._waiting += lines
+            if len(self._waiting) >= FRAME:
+                self._flush()
         if documents:
             self._documents += documents
             self._text_bytes += text_bytes
@@ -189,10 +194,13 @@ class Writer:
         self._rows: list[dict[str, Any]] = []
 
     def _flush(self) -> None:
+        self._compress(self._waiting)
+        self._waiting = bytearray()
+
+    def _compress(self, lines: Any) -> None:
         if self._file is None:
             self._file = self._out.path(f"{part_name(self._number).removeprefix(self._task)}{RAW_SUFFIX}").open("wb")
-        self._file.write(self._compressor.compress(self._waiting))
-        self._waiting = bytearray()
+        self._file.write(self._compressor.compress(lines))
 
 
 def tally(parts: Sequence[RawPart], rejected: dict[str, int]) -> Tally:
