@@ -30,6 +30,8 @@ MANIFEST_KEYS: dict[str, str] = {kind: f"{kind}s" for kind in ALL_KINDS}
 """The name under which a manifest counts each kind."""
 
 MAX_ROUNDS = 20
+SHORTEST = len("a@b.cc")
+"""No piece of personal data is shorter."""
 
 
 class PiiSpan(NamedTuple):
@@ -68,9 +70,12 @@ def detect(text: str, kinds: Sequence[str] = KINDS) -> list[PiiSpan]:
         again: list[tuple[int, int]] = []
         for start, end in stretches:
             spans = [PiiSpan(kind, start + at, start + until) for kind, at, until in _search(text[start:end], kinds)]
-            found += spans
-            again += _between(text, start, end, spans)
+            if spans:
+                found += spans
+                again += _between(text, start, end, spans)
         stretches = again
+        if not stretches:
+            break
     return sorted(found, key=lambda span: span.start)
 
 
@@ -82,6 +87,9 @@ class Places(NamedTuple):
     """Places among the kinds that were looked for."""
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+
+
+NOWHERE = Places(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def detect_all(texts: Texts, kinds: Sequence[str] = KINDS) -> Places:
@@ -154,21 +162,24 @@ _PRECEDENCE: dict[str, int] = {kind: place for place, kind in enumerate((*FURTHE
 
 
 def _search(text: str, kinds: Sequence[str]) -> list[PiiSpan]:
+    candidates: list[PiiSpan] = []
     digits = _digit_count(text)
-    candidates = [
-        PiiSpan(kind, start, end)
-        for kind, worth_it, find in (
-            ("email", "@" in text, _emails),
-            ("phone", digits >= 8, _phones),
-            ("card", digits >= 13, _cards),
-            ("ip", digits >= 4 and text.count(".") >= 3, _ip4),
-            ("ip", "::" in text or text.count(":") >= 6, _ip6),
-            ("key", any(mark in text for mark in _KEY_MARKS), _keys),
-        )
-        if kind in kinds and worth_it
-        for start, end in find(text)
-    ]
-    candidates += [PiiSpan(kind, start, end) for kind in kinds if kind in FURTHER_KINDS for start, end in identifiers.find(kind, text)]
+    # no tuple of conditions: short texts, of which there are many, would pay for all of them
+    if "@" in text and "email" in kinds:
+        candidates += [PiiSpan("email", *span) for span in _emails(text)]
+    if digits >= 8 and "phone" in kinds:
+        candidates += [PiiSpan("phone", *span) for span in _phones(text)]
+    if digits >= 13 and "card" in kinds:
+        candidates += [PiiSpan("card", *span) for span in _cards(text)]
+    if digits >= 4 and text.count(".") >= 3 and "ip" in kinds:
+        candidates += [PiiSpan("ip", *span) for span in _ip4(text)]
+    if ("::" in text or text.count(":") >= 6) and "ip" in kinds:
+        candidates += [PiiSpan("ip", *span) for span in _ip6(text)]
+    if ("-" in text or "_" in text or "A" in text) and "key" in kinds and any(mark in text for mark in _KEY_MARKS):
+        candidates += [PiiSpan("key", *span) for span in _keys(text)]
+    candidates += [PiiSpan(kind, *span) for kind in kinds if kind in FURTHER_KINDS for span in identifiers.find(kind, text)]
+    if len(candidates) < 2:
+        return candidates
     spans: list[PiiSpan] = []
     for span in sorted(candidates, key=lambda s: (s.start, -s.end, _PRECEDENCE[s.kind])):
         if not spans or spans[-1].end <= span.start:
@@ -177,19 +188,21 @@ def _search(text: str, kinds: Sequence[str]) -> list[PiiSpan]:
 
 
 def _between(text: str, start: int, end: int, spans: Sequence[PiiSpan]) -> Iterator[tuple[int, int]]:
-    """The stretches of text[start:end] that a span is now a border of, up to the ends of its line."""
-    borders = [start, *(border for span in spans for border in (span.start, span.end)), end]
-    gaps = list(zip(borders[::2], borders[1::2], strict=True))
-    for i, (a, b) in enumerate(gaps):
+    """The stretches of text[start:end] that a span is now a border of, up to the ends of its line, if they have room for another."""
+    borders = [start, *(border for span in spans for border in span[1:]), end]
+    for i in range(0, len(borders), 2):
+        a, b = borders[i], borders[i + 1]
+        if b - a < SHORTEST:
+            continue
         first = text.find("\n", a, b)
         if first < 0:
-            if spans:
-                yield a, b
+            yield a, b
             continue
-        if i > 0:
+        if i > 0 and first - a >= SHORTEST:
             yield a, first
-        if i < len(gaps) - 1:
-            yield text.rfind("\n", a, b) + 1, b
+        last = text.rfind("\n", a, b) + 1
+        if i < len(borders) - 2 and b - last >= SHORTEST:
+            yield last, b
 
 
 def _digit_count(text: str) -> int:

@@ -19,14 +19,19 @@ def write(path: Path, part: Part, rows: Any, stage: str, rule: str, against: Any
 
     They went by ``rule``, or where ``against`` is true in favour of a document in an earlier corpus. ``columns`` are the others of ``REMOVED`` that the stage knows, a value a row; those it does not name are null.
     """
-    n, which = len(rows), pa.array(rows)
-    documents = read_arrow(Path(part.documents), ["id", "file", "place"]).take(which)
     rules = pa.DictionaryArray.from_arrays(np.asarray(against, np.int32), [rule, AGAINST]).cast(pa.string())
-    same = {"source": part.source, "stage": stage}
-    known = {name: pa.repeat(value, n) for name, value in same.items()} | {
-        "id": documents.column("id"),
-        "file": documents.column("file"),
-        "place": documents.column("place"),
+    write_rules(path, read_arrow(Path(part.documents), ["id", "file", "place"]), rows, rules, source=part.source, stage=stage, **columns)
+    n = len(rows)
+    n_against = int(np.count_nonzero(against))
+    return {rule: n - n_against} | ({AGAINST: n_against} if n_against else {})
+
+
+def write_rules(path: Path, documents: pa.Table, rows: Any, rules: pa.Array, source: str, stage: str, **columns: Any) -> None:
+    """Write the ``*.removed.parquet`` of a part with these ``documents`` for those in ``rows`` (ascending), each of which goes by its rule alone."""
+    n, taken = len(rows), documents.select(["id", "file", "place"]).take(pa.array(rows, pa.int64()))
+    known = {name: taken.column(name) for name in taken.column_names} | {
+        "source": pa.repeat(source, n),
+        "stage": pa.repeat(stage, n),
         "row": np.asarray(rows, np.int32),
         "rule": rules,
         "rules": pa.ListArray.from_arrays(np.arange(n + 1, dtype=np.int32), rules),
@@ -34,5 +39,3 @@ def write(path: Path, part: Part, rows: Any, stage: str, rule: str, against: Any
     }
     table = pa.table({field.name: known.get(field.name, pa.nulls(n, field.type)) for field in REMOVED}, schema=REMOVED)
     pq.write_table(table, path, compression="zstd")
-    n_against = int(np.count_nonzero(against))
-    return {rule: n - n_against} | ({AGAINST: n_against} if n_against else {})

@@ -142,7 +142,7 @@ def _four_numbers(data: Any, first: Any, start: Any, stop: Any) -> Any:
             if i >= stop or data[i] != DOT:
                 return False
             i += 1
-    return True
+    return not (i + 1 < stop and data[i] == DOT and _is_word(data[i + 1]))
 
 
 @kernel(f"boolean({BYTES}, int64, int64, int64, int64)")

@@ -1,12 +1,18 @@
 """Scrub: where personal data stands in each document, or, under the policy ``drop``, the decision to let the document go."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from corpusbuild import pii
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corpusbuild import pii, removals
 from corpusbuild.model import Counts, Record, Tally, add_counts
-from corpusbuild.parts import REMOVED, SPANS, part_of, read_arrow, removed_rows, write_rows
+from corpusbuild.parts import SPANS, part_of, read_arrow, removed_rows
 from corpusbuild.stage import Job, Out, Stage, Task
+from corpusbuild.texts import texts_of
 
 Policy = Literal["scrub", "drop", "none"]
 
@@ -42,37 +48,37 @@ def build(job: Job) -> Counts:
 
 def scan_part(task: Scan, out: Out) -> Any:
     params = task.params
-    gone = removed_rows(map(Path, task.removed))
-    spans: list[dict[str, Any]] = []
-    removed: list[dict[str, Any]] = []
-    also = dict.fromkeys(params.pii.kinds, 0)
-    seen = 0
-    for row, document in enumerate(read_arrow(Path(task.path), ["id", "text", "place", "file"]).to_pylist()):
-        if row in gone:
-            continue
-        seen += 1
-        found = pii.detect(document.pop("text"), params.pii.kinds) if params.policy != "none" else []
-        for span in found:
-            also[span.kind] += 1
-            spans.append(
-                {"id": document["id"], "source": params.source, "row": row, "kind": span.kind, "start": span.start, "end": span.end}
-            )
-        if found and params.policy == "drop":
-            removed.append(
-                document
-                | {
-                    "row": row,
-                    "source": params.source,
-                    "stage": "scrub",
-                    "rule": "pii",
-                    "value": len(found),
-                    "threshold": 1,
-                    "rules": ["pii"],
-                }
-            )
-    write_rows(out.path(".spans.parquet"), spans, SPANS)
-    write_rows(out.path(".removed.parquet"), removed, REMOVED)
-    return {"docs_in": seen, "kept": seen - len(removed), "dropped": {"pii": len(removed)} if removed else {}, "also": also}
+    kinds = params.pii.kinds
+    documents = read_arrow(Path(task.path), ["id", "text", "place", "file"])
+    stays = np.ones(len(documents), np.bool_)
+    stays[sorted(removed_rows(map(Path, task.removed)))] = False
+    found = _found(documents.column("text"), kinds if params.policy != "none" else ())
+    found = pii.Places(*(column[stays[found.rows]] for column in found))
+    spans = {
+        "id": documents.column("id").take(pa.array(found.rows)),
+        "source": pa.repeat(params.source, len(found.rows)),
+        "row": found.rows.astype(np.int32),
+        "kind": pa.DictionaryArray.from_arrays(found.kinds, pa.array(kinds, pa.string())).cast(pa.string()),
+        "start": found.starts,
+        "end": found.ends,
+    }
+    pq.write_table(pa.table(spans, schema=SPANS), out.path(".spans.parquet"), compression="zstd")
+    rows, counts = np.unique(found.rows if params.policy == "drop" else found.rows[:0], return_counts=True)
+    same = {"source": params.source, "stage": STAGE.name, "threshold": pa.repeat(1.0, len(rows))}
+    removals.write_rules(out.path(".removed.parquet"), documents, rows, pa.repeat("pii", len(rows)), value=counts.astype(np.float64), **same)
+    also = dict(zip(kinds, np.bincount(found.kinds, minlength=len(kinds)).tolist(), strict=True))
+    seen = int(np.count_nonzero(stays))
+    return {"docs_in": seen, "kept": seen - len(rows), "dropped": {"pii": len(rows)} if len(rows) else {}, "also": also}
+
+
+def _found(column: pa.ChunkedArray, kinds: Sequence[str]) -> pii.Places:
+    """The personal data of ``kinds`` in a column of texts."""
+    found, row = [pii.NOWHERE], 0
+    for texts in (block for texts in texts_of(column) for block in texts.blocks()) if kinds else ():
+        places = pii.detect_all(texts, kinds)
+        found.append(places._replace(rows=places.rows + row))
+        row += len(texts.offsets) - 1
+    return pii.Places(*map(np.concatenate, zip(*found, strict=True)))
 
 
 STAGE = Stage("scrub", version=2, build=build)
