@@ -51,7 +51,7 @@ def _is_word(byte: Any) -> Any:
 
 @inlined
 def _joins(byte: Any) -> Any:
-    return byte == SPACE or byte == DASH or byte == DOT
+    return byte in (SPACE, DASH, DOT)
 
 
 @kernel(f"boolean({BYTES}, int64, int64, int64)")
@@ -59,10 +59,10 @@ def _links(data: Any, i: Any, stop: Any, least: Any) -> Any:
     """Whether ``least`` characters that a key has follow."""
     if i + least > stop:
         return False
-    for k in range(least):
-        if CLASSES[data[i + k]] & LINK == 0:
-            return False
-    return True
+    linked = 0
+    while linked < least and CLASSES[data[i + linked]] & LINK:
+        linked += 1
+    return linked == least
 
 
 @kernel(f"boolean({BYTES}, int64, int64)")

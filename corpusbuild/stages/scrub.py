@@ -74,7 +74,7 @@ def scan_part(task: Scan, out: Out) -> Any:
 def _found(column: pa.ChunkedArray, kinds: Sequence[str]) -> pii.Places:
     """The personal data of ``kinds`` in a column of texts."""
     found, row = [pii.NOWHERE], 0
-    for texts in (block for texts in texts_of(column) for block in texts.blocks()) if kinds else ():
+    for texts in (block for array in texts_of(column) for block in array.blocks()) if kinds else ():
         places = pii.detect_all(texts, kinds)
         found.append(places._replace(rows=places.rows + row))
         row += len(texts.offsets) - 1

@@ -1,26 +1,29 @@
 """Shard: documents and every decision about them to the shards of the corpus and their manifest."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 from msgspec import Meta
+from numpy.typing import NDArray
 
-from corpusbuild import pii
+from corpusbuild import pii, spool
 from corpusbuild.errors import StageError
 from corpusbuild.hashing import file_sha256
 from corpusbuild.model import Counts, Record, Tally, add_counts, total
-from corpusbuild.parts import part_of, read_arrow, read_rows, removed_rows
+from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.placement import part_name_of
 from corpusbuild.rowdigest import row_digests, rows_digest
 from corpusbuild.stage import Input, Job, Out, Stage, Task
-from corpusbuild.text import effective, split_of
+from corpusbuild.text import effective
 
 MANIFEST = "_MANIFEST.json"
 MANIFEST_SHA256 = f"{MANIFEST}.sha256"
@@ -91,12 +94,22 @@ class Slice(Record):
     take: int
 
 
+class Clusters(Record):
+    """Where the rows of the corpus stand that are in a cluster of which an earlier one is the first: in scratch, by partition and then by shard."""
+
+    scratch: str
+    bits: int
+
+    def file(self, kind: str, index: int) -> Path:
+        return Path(self.scratch, f"{kind}-{index:05d}")
+
+
 class Shard(Task):
+    index: int
     first: int
     """Row of the corpus that the shard begins with."""
     slices: tuple[Slice, ...]
-    clusters: dict[int, int]
-    """Row of the corpus -> smallest row of its cluster, where it is not its own."""
+    clusters: Clusters | None
     params: Params
 
 
@@ -112,28 +125,48 @@ class Part(Record):
     rows: int
 
 
+class Members(Task):
+    """To find the rows of the corpus, which begin with ``first``, that are in a cluster."""
+
+    part: Part
+    first: int
+    bits: int
+
+
+class Firsts(Task):
+    """To find the first row of each cluster of a partition."""
+
+    index: int
+    parts: int
+    shard_rows: int
+    clusters: Clusters
+
+
+MEMBER = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("row", "<i8")])  # the digest of the name of a row's cluster
+FOLLOWER = np.dtype([("row", "<i8"), ("first", "<i8")])
+WORKING_BYTES = 4 * MEMBER.itemsize  # that a member takes while it is sorted
+
+
 def build(job: Job) -> Counts:
     params: Params = job.params
     parts = list(_parts(job))
     _refuse_repeated_ids(params, parts)
     _refuse_emptied(job, params)
-    gone = {part.documents: removed_rows(map(Path, part.removed)) for part in parts}
-    kept = [part.rows - len(gone[part.documents]) for part in parts]
+    kept = [len(_kept(part.removed, part.rows)) for part in parts]
     size, n_docs = params.sharding.shard_rows, sum(kept)
     n_shards = max(1, -(-n_docs // size))
-    clusters = _clusters(parts, gone)
-    tasks = []
-    for i in range(n_shards):
-        first, last = i * size, min((i + 1) * size, n_docs)
-        tasks.append(
-            Shard(
-                name=f"shard-{i:05d}-of-{n_shards:05d}",
-                first=first,
-                slices=tuple(_slices(parts, kept, first, last)),
-                clusters={row: clusters[row] for row in clusters if first <= row < last},
-                params=params,
-            )
+    clusters = _clusters(job, parts, kept)
+    tasks = [
+        Shard(
+            name=f"shard-{i:05d}-of-{n_shards:05d}",
+            index=i,
+            first=i * size,
+            slices=tuple(_slices(parts, kept, i * size, min((i + 1) * size, n_docs))),
+            clusters=clusters,
+            params=params,
         )
+        for i in range(n_shards)
+    ]
     values = job.map(write_shard, tasks)
     job.put(MANIFEST, _manifest(job, params, tasks, values, n_docs))
     counts = {s.id: Tally() for s in params.sources}
@@ -143,91 +176,178 @@ def build(job: Job) -> Counts:
 
 
 def write_shard(task: Shard, out: Out) -> Any:
-    """Write one shard and say what is in it."""
+    """Write one shard, a row group at a time, and say what is in it."""
     params = task.params
     schema = _schema(params)
     path = out.path(".parquet")
     tallies: dict[str, Tally] = {}
-    text_bytes, redactions = 0, dict.fromkeys(params.pii, 0)
+    first_of = _first_of_cluster(task)
+    row = task.first
     with pq.ParquetWriter(path, schema, compression=params.sharding.compression) as writer, out.scratch(DIGESTS).open("wb") as digests:
 
-        def end_group(rows: list[dict[str, Any]]) -> None:
-            table = pa.Table.from_pylist(rows, schema=schema)
-            writer.write_table(table, row_group_size=max(1, len(rows)))
+        def end_group(pieces: list[pa.Table]) -> None:
+            table = pa.concat_tables([schema.empty_table(), *pieces]).combine_chunks()
+            writer.write_table(table, row_group_size=max(1, len(table)))
             digests.write(row_digests(table))
 
-        group: list[dict[str, Any]] = []
+        group: list[pa.Table] = []
         group_bytes = 0
-        for row, (index, document, kinds) in enumerate(_documents(task.slices, params), start=task.first):
-            n = len(document["text"].encode())
-            if group and group_bytes + n > params.sharding.row_group_bytes:
-                end_group(group)
-                group, group_bytes = [], 0
-            document["minhash_cluster"] = task.clusters.get(row, row)
-            group.append(document)
-            group_bytes += n
-            text_bytes += n
-            for kind in kinds:
-                redactions[kind] += 1
-            source = params.sources[index].id
-            one = Tally(docs_in=1, kept=1, also={"text_bytes": n, document["split"]: 1, **{k: kinds.count(k) for k in params.pii}})
-            tallies[source] = tallies.get(source, Tally()).plus(one)
+        for part in task.slices:
+            documents = _documents(part, params)
+            source = params.sources[part.source].id
+            tallies[source] = tallies.get(source, Tally()).plus(_tally(documents, params))
+            table = documents.table.append_column("minhash_cluster", pa.array(first_of[row - task.first :][: part.take])).select(schema.names)
+            row += part.take
+            at, ends = 0, np.cumsum(documents.sizes)
+            while at < part.take:
+                before = int(ends[at - 1]) if at else 0
+                until = int(np.searchsorted(ends, before + params.sharding.row_group_bytes - group_bytes, side="right"))
+                until = max(until, at if group else at + 1)
+                group.append(table.slice(at, until - at).cast(schema))
+                group_bytes += int(ends[until - 1]) - before if until else 0
+                at = until
+                if at < part.take:
+                    end_group(group)
+                    group, group_bytes = [], 0
         end_group(group)
     return {
         "sha256": file_sha256(path),
         "rows": sum(t.kept for t in tallies.values()),
-        "text_bytes": text_bytes,
-        "pii": redactions,
+        "text_bytes": sum(t.also["text_bytes"] for t in tallies.values()),
+        "pii": {kind: sum(t.also[kind] for t in tallies.values()) for kind in params.pii},
         "sources": {name: {"docs_in": t.docs_in, "kept": t.kept, "also": t.also} for name, t in tallies.items()},
     }
 
 
-def _documents(slices: tuple[Slice, ...], params: Params) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
-    """The documents of a shard in order: source index, row without its cluster, and the kinds of personal data replaced in it."""
-    for part in slices:
-        source = params.sources[part.source]
-        gone = removed_rows(map(Path, part.removed))
-        cuts, spans = _by_row(part.cuts), _by_row(part.spans)
-        table = read_arrow(Path(part.documents))
-        rows = [row for row in range(len(table)) if row not in gone][part.skip : part.skip + part.take]
-        for document in table.take(pa.array(rows, pa.int64())).to_pylist():
-            row = rows.pop(0)
-            marks = [(s["start"], s["end"], pii.PLACEHOLDERS[s["kind"]]) for s in spans.get(row, [])]
-            text = effective(document["text"], {c["paragraph"] for c in cuts.get(row, [])}, marks)
-            if text is None:
-                raise StageError("shard", document["id"], "every paragraph is cut but no decision removes the document")
-            cut = [(c["start"], c["end"]) for c in cuts.get(row, [])]
-            kinds = [s["kind"] for s in spans.get(row, []) if not any(start <= s["start"] < end for start, end in cut)]
-            kept = msgspec.json.decode(document["meta"]) if document["meta"] else {}
-            yield (
-                part.source,
-                {
-                    "id": document["id"],
-                    "text": text,
-                    "source_id": source.id,
-                    "url": f"{source.urls[document['file']]}#{document['place']}",
-                    "license_spdx": source.license_spdx,
-                    "lang": document["lang"],
-                    "n_chars": len(text),
-                    "sha256": hashlib.sha256(text.encode()).digest(),
-                    "pii_redactions": len(kinds),
-                    "split": split_of(text, params.sharding.val_permille),
-                }
-                | {name: None if kept.get(name) is None else str(kept[name]) for name in source.keep},
-                kinds,
-            )
+class Documents(NamedTuple):
+    """Some documents of one source as the shards hold them: the columns but for the cluster, the bytes of each text, and how many pieces of
+    personal data of each kind are replaced."""
+
+    table: pa.Table
+    sizes: NDArray[np.int64]
+    redactions: dict[str, int]
 
 
-def _by_row(path: str | None) -> dict[int, list[dict[str, Any]]]:
-    rows: dict[int, list[dict[str, Any]]] = {}
-    for item in read_rows(Path(path)) if path else []:
-        rows.setdefault(item["row"], []).append(item)
-    return rows
+def _tally(documents: Documents, params: Params) -> Tally:
+    n, splits = len(documents.sizes), documents.table.column("split")
+    val = int(pc.sum(pc.equal(splits, "val")).as_py())
+    counts = sorted({"train": n - val, "val": val}.items(), key=lambda item: item[0] != splits[0].as_py())
+    (first, _), *others = counts  # in the order in which they would have been counted
+    also = {"text_bytes": int(documents.sizes.sum()), first: counts[0][1], **{kind: documents.redactions[kind] for kind in params.pii}}
+    return Tally(docs_in=n, kept=n, also=also | {split: count for split, count in others if count})
+
+
+def _documents(part: Slice, params: Params) -> Documents:
+    source = params.sources[part.source]
+    table = read_arrow(Path(part.documents))
+    rows = _kept(part.removed, len(table))[part.skip : part.skip + part.take]
+    # a run of rows need not be copied
+    whole = int(rows[-1]) - int(rows[0]) + 1 == len(rows)
+    table = table.slice(int(rows[0]), len(rows)) if whole else table.take(pa.array(rows))
+    texts, redacted, redactions = _texts(table.column("text"), table.column("id"), rows, _cuts(part.cuts), _spans(part.spans), params)
+    _, places, data = texts.buffers()
+    offsets = np.frombuffer(places, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    view = memoryview(data)
+    sha256 = b"".join([hashlib.sha256(view[start:end]).digest() for start, end in pairwise(offsets.tolist())])
+    n = len(rows)
+    in_val = np.frombuffer(sha256, ">u8")[::4] % 1000 < params.sharding.val_permille  # as text.split_of
+    files = pa.array(source.urls, pa.string()).take(table.column("file").combine_chunks())
+    columns = {
+        "id": table.column("id"),
+        "text": texts,
+        "source_id": pa.repeat(source.id, n),
+        "url": pc.binary_join_element_wise(files, table.column("place").combine_chunks(), "#"),
+        "license_spdx": pa.repeat(source.license_spdx, n),
+        "lang": table.column("lang"),
+        "n_chars": pc.utf8_length(texts),
+        "sha256": pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 32), pa.py_buffer(sha256)]),
+        "pii_redactions": redacted,
+        "split": pa.DictionaryArray.from_arrays(in_val.astype(np.int32), ["train", "val"]).cast(pa.string()),
+    }
+    return Documents(pa.table(columns | _kept_columns(table, source, params)), np.diff(offsets), redactions)
+
+
+def _kept_columns(table: pa.Table, source: ShardSource, params: Params) -> dict[str, pa.Array]:
+    """The further columns: what the source keeps of its own, as text, and null for what other sources keep."""
+    names = _further(params)
+    if not source.keep:
+        return {name: pa.nulls(len(table), pa.string()) for name in names}
+    known = [msgspec.json.decode(meta) if meta else {} for meta in table.column("meta").to_pylist()]
+    values = {name: [None if meta.get(name) is None else str(meta[name]) for meta in known] for name in source.keep}
+    return {name: pa.array(values.get(name, [None] * len(table)), pa.string()) for name in names}
+
+
+class Marks(NamedTuple):
+    """What a table says about places of texts, by row of the part: for a cut the paragraph, for a span the kind."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    what: Sequence[Any]
+
+    def of(self, row: int) -> list[tuple[int, int, Any]]:
+        a, b = np.searchsorted(self.rows, [row, row + 1]).tolist()
+        return list(zip(self.starts[a:b].tolist(), self.ends[a:b].tolist(), self.what[a:b], strict=True))
+
+
+def _cuts(path: str | None) -> Marks:
+    return _marks(path, "paragraph")
+
+
+def _spans(path: str | None) -> Marks:
+    return _marks(path, "kind")
+
+
+def _marks(path: str | None, what: str) -> Marks:
+    if path is None:
+        nothing = np.empty(0, np.int64)
+        return Marks(nothing, nothing, nothing, [])
+    table = pq.read_table(path, columns=["row", "start", "end", what])
+    table = table.take(pa.array(np.argsort(table.column("row").to_numpy(), kind="stable")))
+    rows, starts, ends = (table.column(name).to_numpy().astype(np.int64) for name in ("row", "start", "end"))
+    return Marks(rows, starts, ends, table.column(what).to_pylist())
+
+
+def _texts(
+    column: pa.ChunkedArray, ids: pa.ChunkedArray, rows: NDArray[np.int64], cuts: Marks, spans: Marks, params: Params
+) -> tuple[pa.Array, NDArray[np.int32], dict[str, int]]:
+    """The texts of ``rows`` as their decisions leave them, how many pieces of personal data are replaced in each, and how many of each kind."""
+    redacted, redactions = np.zeros(len(rows), np.int32), dict.fromkeys(params.pii, 0)
+    changed = np.flatnonzero(np.isin(rows, np.union1d(cuts.rows, spans.rows)))
+    texts = []
+    for i, text in zip(changed.tolist(), column.take(pa.array(changed)).to_pylist(), strict=True):
+        row = int(rows[i])
+        cut, found = cuts.of(row), spans.of(row)
+        left = effective(text, {paragraph for _, _, paragraph in cut}, [(start, end, pii.PLACEHOLDERS[kind]) for start, end, kind in found])
+        if left is None:
+            raise StageError("shard", ids[i].as_py(), "every paragraph is cut but no decision removes the document")
+        texts.append(left)
+        kinds = [kind for at, _, kind in found if not any(start <= at < end for start, end, _ in cut)]
+        redacted[i] = len(kinds)
+        for kind in kinds:
+            redactions[kind] += 1
+    array = column.combine_chunks()
+    if len(changed):
+        mask = np.zeros(len(rows), np.bool_)
+        mask[changed] = True
+        array = pc.replace_with_mask(array, pa.array(mask), pa.array(texts, array.type))
+    return array, redacted, redactions
+
+
+def _kept(removed: Sequence[str], rows: int) -> NDArray[np.int64]:
+    """The rows of a part that no table removes."""
+    stays = np.ones(rows, np.bool_)
+    for path in removed:
+        stays[pq.read_table(path, columns=["row"]).column("row").drop_null().to_numpy()] = False
+    return np.flatnonzero(stays)
 
 
 def _schema(params: Params) -> pa.Schema:
-    kept = sorted({name for source in params.sources for name in source.keep})
-    return pa.schema([*SHARD, *((name, pa.string()) for name in kept)])
+    return pa.schema([*SHARD, *((name, pa.string()) for name in _further(params))])
+
+
+def _further(params: Params) -> list[str]:
+    return sorted({name for source in params.sources for name in source.keep})
 
 
 def _parts(job: Job) -> Iterator[Part]:
@@ -275,21 +395,59 @@ def _slices(parts: list[Part], kept: list[int], first: int, last: int) -> Iterat
         at += n
 
 
-def _clusters(parts: list[Part], gone: dict[str, set[int]]) -> dict[int, int]:
-    """Row of the corpus -> smallest row of its cluster, for kept documents that share a cluster with an earlier kept one."""
-    first: dict[str, int] = {}
-    out: dict[int, int] = {}
-    at = 0
-    for part in parts:
-        members = {r["row"]: r["cluster"] for r in read_rows(Path(part.clusters), ["row", "cluster"])} if part.clusters else {}
-        removed = np.array(sorted(gone[part.documents]), dtype=np.int64)
-        for row, cluster in sorted(members.items()):
-            if row not in gone[part.documents]:
-                here = at + row - int(np.searchsorted(removed, row))
-                if first.setdefault(cluster, here) != here:
-                    out[here] = first[cluster]
-        at += part.rows - len(removed)
-    return out
+def _clusters(job: Job, parts: list[Part], kept: list[int]) -> Clusters | None:
+    """Find, by partition of the names of clusters, the kept documents that share a cluster with an earlier kept one."""
+    if not job.inputs.get("near"):
+        return None
+    bits = spool.partition_bits(sum(kept), WORKING_BYTES, job.memory)
+    firsts = np.cumsum([0, *kept]).tolist()
+    job.map(find_members, [Members(name=f"members-{i:05d}", part=part, first=firsts[i], bits=bits) for i, part in enumerate(parts)])
+    clusters = Clusters(scratch=str(job.scratch), bits=bits)
+    size = job.params.sharding.shard_rows
+    job.map(
+        find_firsts, [Firsts(name=f"firsts-{i:05d}", index=i, parts=len(parts), shard_rows=size, clusters=clusters) for i in range(1 << bits)]
+    )
+    return clusters
+
+
+def find_members(task: Members, out: Out) -> None:
+    kept = _kept(task.part.removed, task.part.rows)
+    with spool.writing(out.scratch("")) as members:
+        if task.part.clusters is None:
+            return
+        table = pq.read_table(task.part.clusters, columns=["row", "cluster"])
+        rows = table.column("row").to_numpy()
+        at = np.minimum(np.searchsorted(kept, rows), max(len(kept) - 1, 0))
+        stays = kept[at] == rows if len(kept) else np.zeros(len(rows), np.bool_)
+        names = table.column("cluster").filter(pa.array(stays)).to_pylist()
+        records = np.empty(len(names), MEMBER)
+        digests = np.frombuffer(b"".join([blake3(name.encode()).digest(16) for name in names]), ">u8").reshape(-1, 2)
+        records["hi"], records["lo"], records["row"] = digests[:, 0], digests[:, 1], task.first + at[stays]
+        members.add(spool.partition_of(records["hi"], task.bits), records)
+
+
+def find_firsts(task: Firsts, out: Out) -> None:
+    members = np.concatenate(
+        [np.empty(0, MEMBER), *(spool.read(task.clusters.file("members", i), task.index, MEMBER) for i in range(task.parts))]
+    )
+    members = members[np.lexsort((members["row"], members["lo"], members["hi"]))]
+    begins = np.ones(len(members), np.bool_)
+    begins[1:] = (members["hi"][1:] != members["hi"][:-1]) | (members["lo"][1:] != members["lo"][:-1])
+    followers = np.empty(int(np.count_nonzero(~begins)), FOLLOWER)
+    followers["row"] = members["row"][~begins]
+    followers["first"] = members["row"][begins][np.cumsum(begins)[~begins] - 1]
+    with spool.writing(out.scratch("")) as firsts:
+        firsts.add(followers["row"] // task.shard_rows, followers)
+
+
+def _first_of_cluster(task: Shard) -> NDArray[np.int64]:
+    """For each row of a shard the first row of its cluster in the corpus, often itself."""
+    rows = np.arange(task.first, task.first + sum(part.take for part in task.slices), dtype=np.int64)
+    if task.clusters:
+        for i in range(1 << task.clusters.bits):
+            found = spool.read(task.clusters.file("firsts", i), task.index, FOLLOWER)
+            rows[found["row"] - task.first] = found["first"]
+    return rows
 
 
 def _refuse_repeated_ids(params: Params, parts: list[Part]) -> None:
