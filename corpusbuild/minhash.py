@@ -290,11 +290,11 @@ def set_texts(texts: Texts, width: int) -> Ragged:
     flat, offsets = np.empty(int(texts.offsets[-1] - texts.offsets[0]) // 2 + 2 * n + 2, np.uint64), np.empty(n + 1, np.int64)
     if n == 1:  # maybe as long as memory allows: in place
         start, end = texts.offsets.tolist()
-        rows = flat[: kernel.shingles(texts.data, start, end, _letters(), width, flat)]
+        rows = flat[: kernel.shingles(texts.data, start, end, letters(), width, flat)]
         rows.sort()
         rows = rows[: kernel.distinct(rows)]
         return Ragged(rows, np.array([0, len(rows)]))
-    return Ragged(flat[: kernel.sets(*texts, _letters(), width, flat, offsets)], offsets)
+    return Ragged(flat[: kernel.sets(*texts, letters(), width, flat, offsets)], offsets)
 
 
 def join(signs: Sequence[Signs], bands: int) -> Signs:
@@ -330,7 +330,7 @@ def _is_word() -> NDArray[np.bool_]:
 
 
 @cache
-def _letters() -> U32:
+def letters() -> U32:
     """For each code point of a word its lower case, and 0 for every other."""
     lowered = np.frombuffer(lower(_every_code_point()).encode("utf-32-le", "surrogatepass"), "<u4")
     return np.where(_is_word(), lowered, 0).astype(np.uint32)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-MODULES: tuple[str, ...] = ("blake3", "law", "minhash", "normal", "paragraphs", "quality", "rawlines")
+MODULES: tuple[str, ...] = ("blake3", "contamination", "law", "minhash", "normal", "paragraphs", "pii", "quality", "rawlines", "rows")
 """The modules of this package that hold kernels."""
 
 

@@ -4,12 +4,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
 from msgspec import Meta
 
-from corpusbuild import contamination
+from corpusbuild import contamination, removals
 from corpusbuild.model import Counts, Record, Tally, add_counts
-from corpusbuild.parts import REMOVED, part_of, read_arrow, write_rows
+from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.stage import Job, Out, Stage, Task
+from corpusbuild.texts import texts_of
 
 
 class Protected(Record):
@@ -41,24 +44,14 @@ def check_part(task: Check, out: Out) -> Any:
     params = task.params
     index = _index(params.protected, params.ngram)
     documents = read_arrow(Path(task.path), ["id", "text", "place", "file"])
-    rows = []
-    for row, document in enumerate(documents.to_pylist()):
-        shared = index.hits(document.pop("text"))
-        if shared:
-            rows.append(
-                document
-                | {
-                    "row": row,
-                    "source": params.source,
-                    "stage": "decontaminate",
-                    "rule": "ngram",
-                    "value": shared,
-                    "threshold": 1,
-                    "rules": ["ngram"],
-                }
-            )
-    write_rows(out.path(".removed.parquet"), rows, REMOVED)
-    return {"docs_in": len(documents), "kept": len(documents) - len(rows), "dropped": {"ngram": len(rows)} if rows else {}}
+    found = [index.hits_of(block) for texts in texts_of(documents.column("text")) for block in texts.blocks()]
+    hits = np.concatenate([np.empty(0, np.int64), *found])
+    rows = np.flatnonzero(hits)
+    same = {"source": params.source, "stage": STAGE.name, "threshold": pa.repeat(1.0, len(rows))}
+    removals.write_rules(
+        out.path(".removed.parquet"), documents, rows, pa.repeat("ngram", len(rows)), value=hits[rows].astype(np.float64), **same
+    )
+    return {"docs_in": len(documents), "kept": len(documents) - len(rows), "dropped": {"ngram": len(rows)} if len(rows) else {}}
 
 
 @lru_cache(maxsize=1)
