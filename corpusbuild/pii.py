@@ -88,6 +88,9 @@ class Places(NamedTuple):
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
+    def at(self, which: NDArray[np.bool_]) -> "Places":
+        return Places(self.rows[which], self.kinds[which], self.starts[which], self.ends[which])
+
 
 NOWHERE = Places(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -102,7 +105,9 @@ def detect_all(texts: Texts, kinds: Sequence[str] = KINDS) -> Places:
     # of the further kinds some have no byte that is worth a look, and some stand behind words
     pieces = _windows(texts, kinds) if kernels.compiled() and not set(kinds) & set(FURTHER_KINDS) else _whole(texts)
     number = {kind: i for i, kind in enumerate(kinds)}
-    found = [(row, number[kind], points + start, points + end) for row, points, piece in pieces for kind, start, end in detect(piece, kinds)]
+    found = [
+        (row, number[kind], points + start, points + end) for row, points, piece in pieces for kind, start, end in detect(piece, kinds)
+    ]
     rows, which, starts, ends = np.array(found, np.int64).reshape(-1, 4).T.copy()
     return Places(rows, which.astype(np.int32), starts, ends)
 

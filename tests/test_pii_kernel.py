@@ -15,14 +15,46 @@ from corpusbuild.pii import ALL_KINDS, KINDS, detect, detect_all
 from corpusbuild.texts import Texts, texts_of
 
 law = settings(deadline=None, max_examples=300)
-WORDS = ("and then", " a b ", "x", "word", " is ", " Z", "Köln", "中文", "\U0001f600", "\u2028", "\r", "\x00", "a 1", "1 a", "v1.2", "std::", "12:34:56")
+WORDS = (
+    "and then",
+    " a b ",
+    "x",
+    "word",
+    " is ",
+    " Z",
+    "Köln",
+    "中文",
+    "\U0001f600",
+    "\u2028",
+    "\r",
+    "\x00",
+    "a 1",
+    "1 a",
+    "v1.2",
+    "std::",
+    "12:34:56",
+)
 MORE = (
     *("6011 1111 1111 1117", "1 2 3", "2 3456 7890 1234 5678", "4 4111 1111 1111 1111 2", "378282246310005", "0000"),
     *("+1(212)555-0123", "212)555.0123", "(212)555 0123", "+4 4.2-0 7 9 4 6", "555-0123", "212", "555", "0123"),
-    *("a.b", "@b", ".co", "256.1.1.1", "1.1.1.1.1", "0:0:0:0:0:ffff:1.2.3.4", "::1", "a::b", "fe80::12345", "..fe80::1:2345.", "1::2:abcd:"),
+    *(
+        "a.b",
+        "@b",
+        ".co",
+        "256.1.1.1",
+        "1.1.1.1.1",
+        "0:0:0:0:0:ffff:1.2.3.4",
+        "::1",
+        "a::b",
+        "fe80::12345",
+        "..fe80::1:2345.",
+        "1::2:abcd:",
+    ),
     *("sk-", "AKIA", "ghp_", "xoxb-", "AIza", "tl_", "aB3" * 8, "A1" * 18, "tl_abcd_", "AIza" + "aB3_-" * 7),
 )
-anything = st.lists(pieces.filter(lambda piece: piece.isascii() or piece != "\ud800") | st.sampled_from(WORDS + MORE), max_size=20).map("".join)
+anything = st.lists(pieces.filter(lambda piece: piece.isascii() or piece != "\ud800") | st.sampled_from(WORDS + MORE), max_size=20).map(
+    "".join
+)
 close = st.text(st.sampled_from("0123456789.-:+@() aAfFkKsSzZ_\nx中"), max_size=60)
 kind_sets = st.lists(st.sampled_from(KINDS), unique=True).map(tuple) | st.just(KINDS)
 

@@ -70,10 +70,10 @@ def _luhn(data: Any, first: Any, end: Any) -> Any:
     """The check of a card whose digits, which other characters may join, begin at ``first`` and end before ``end``."""
     if data[first] < TWO or data[first] > SIX:
         return False
-    total, even, i = 0, False, end - 1
+    i, total, even = end - 1, 0, False
     while i >= first:
         if CLASSES[data[i]] & DIGIT:
-            n = np.int64(data[i] - ZERO)
+            n: Any = np.int64(data[i] - ZERO)
             if even:
                 n = 2 * n - 9 if n > 4 else 2 * n
             total += n
@@ -131,7 +131,7 @@ def _four_numbers(data: Any, first: Any, start: Any, stop: Any) -> Any:
         return False
     i = first
     for part in range(4):
-        value, digits = 0, 0
+        value, digits = np.int64(0), 0
         while digits < 4 and _is(data, i, stop, DIGIT):
             value = 10 * value + np.int64(data[i] - ZERO)
             digits += 1
@@ -224,9 +224,9 @@ def windows(data: Any, offsets: Any, marks: Any, numbers: Any, state: Any, out: 
                 i += np.uint64(1)
             if i >= end:
                 break
-            here = np.int64(i)
+            here: Any = np.int64(i)
             byte = data[i]
-            found = False
+            found: Any = False
             if CLASSES[byte] & DIGIT:
                 while i < end and CLASSES[data[i]] & DIGIT:
                     i += np.uint64(1)
@@ -263,7 +263,9 @@ def windows(data: Any, offsets: Any, marks: Any, numbers: Any, state: Any, out: 
                 elif byte == COLON:
                     if here >= colons_end:
                         colons_end = here + 1
-                        while colons_end < stop and (CLASSES[data[colons_end]] & HEX or data[colons_end] == COLON or data[colons_end] == DOT):
+                        while colons_end < stop and (
+                            CLASSES[data[colons_end]] & HEX or data[colons_end] == COLON or data[colons_end] == DOT
+                        ):
                             colons_end += 1
                         found = colons_end - here >= 2 and _ip6(data, here, start, colons_end, stop)
                 else:

@@ -53,7 +53,7 @@ def scan_part(task: Scan, out: Out) -> Any:
     stays = np.ones(len(documents), np.bool_)
     stays[sorted(removed_rows(map(Path, task.removed)))] = False
     found = _found(documents.column("text"), kinds if params.policy != "none" else ())
-    found = pii.Places(*(column[stays[found.rows]] for column in found))
+    found = found.at(stays[found.rows])
     spans = {
         "id": documents.column("id").take(pa.array(found.rows)),
         "source": pa.repeat(params.source, len(found.rows)),
@@ -65,7 +65,9 @@ def scan_part(task: Scan, out: Out) -> Any:
     pq.write_table(pa.table(spans, schema=SPANS), out.path(".spans.parquet"), compression="zstd")
     rows, counts = np.unique(found.rows if params.policy == "drop" else found.rows[:0], return_counts=True)
     same = {"source": params.source, "stage": STAGE.name, "threshold": pa.repeat(1.0, len(rows))}
-    removals.write_rules(out.path(".removed.parquet"), documents, rows, pa.repeat("pii", len(rows)), value=counts.astype(np.float64), **same)
+    removals.write_rules(
+        out.path(".removed.parquet"), documents, rows, pa.repeat("pii", len(rows)), value=counts.astype(np.float64), **same
+    )
     also = dict(zip(kinds, np.bincount(found.kinds, minlength=len(kinds)).tolist(), strict=True))
     seen = int(np.count_nonzero(stays))
     return {"docs_in": seen, "kept": seen - len(rows), "dropped": {"pii": len(rows)} if len(rows) else {}, "also": also}

@@ -196,7 +196,9 @@ def write_shard(task: Shard, out: Out) -> Any:
             documents = _documents(part, params)
             source = params.sources[part.source].id
             tallies[source] = tallies.get(source, Tally()).plus(_tally(documents, params))
-            table = documents.table.append_column("minhash_cluster", pa.array(first_of[row - task.first :][: part.take])).select(schema.names)
+            table = documents.table.append_column("minhash_cluster", pa.array(first_of[row - task.first :][: part.take])).select(
+                schema.names
+            )
             row += part.take
             at, ends = 0, np.cumsum(documents.sizes)
             while at < part.take:
@@ -405,7 +407,8 @@ def _clusters(job: Job, parts: list[Part], kept: list[int]) -> Clusters | None:
     clusters = Clusters(scratch=str(job.scratch), bits=bits)
     size = job.params.sharding.shard_rows
     job.map(
-        find_firsts, [Firsts(name=f"firsts-{i:05d}", index=i, parts=len(parts), shard_rows=size, clusters=clusters) for i in range(1 << bits)]
+        find_firsts,
+        [Firsts(name=f"firsts-{i:05d}", index=i, parts=len(parts), shard_rows=size, clusters=clusters) for i in range(1 << bits)],
     )
     return clusters
 
