@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serial_job import run
 
+from corpusbuild import kernels
 from corpusbuild.errors import StageError
 from corpusbuild.model import Contents, File, Key, Tally
 from corpusbuild.parts import CUTS, DOCUMENTS, REMOVED, SPANS, part_name, write_arrow, write_rows
@@ -294,3 +296,56 @@ def test_the_manifest_has_its_keys_in_order_and_no_time(tmp_path: Path) -> None:
     assert list(manifest(a)["shards"][0]) == ["name", "sha256", "rows", "text_bytes", "rows_blake3"]
     for name in (MANIFEST, "shard-00000-of-00001.parquet"):
         assert (a.path / name).read_bytes() == (b.path / name).read_bytes()
+
+
+# --- forms, and memory ---
+
+WHAT = ("stays", "goes", "loses a paragraph", "follows", "leads", "has an address")
+DECIDED = st.sampled_from(WHAT)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(st.lists(st.tuples(TEXT, DECIDED), max_size=5), min_size=1, max_size=3), st.integers(1, 4))
+def test_neither_form_nor_memory_changes_a_byte(drawn: list[list[tuple[str, str]]], shard_rows: int) -> None:
+    names = [part_name_of(0, part_name(i)) for i in range(len(drawn))]
+    tables: dict[str, dict[str, list[dict[str, Any]]]] = {kind: {} for kind in ("removed", "cuts", "clusters", "spans")}
+    for i, (name, part) in enumerate(zip(names, drawn, strict=True)):
+        of = {what: [row for row, (_, decided) in enumerate(part) if decided == what] for what in WHAT}
+        tables["removed"][name] = [{"row": row} for row in of["goes"]]
+        tables["cuts"][name] = [{"row": row, "paragraph": 0, "start": 0, "end": 1} for row in of["loses a paragraph"]]
+        tables["clusters"][name] = [{"row": row, "cluster": "ab"[row % 2]} for row in sorted(of["follows"] + of["leads"])]
+        tables["spans"][part_name(i)] = [{"row": row, "kind": "email", "start": 3, "end": 9} for row in of["has an address"]]
+    texts = [[{"loses a paragraph": "x\n\ny", "has an address": "é: a@b.cc "}.get(what, "") + text for text, what in part] for part in drawn]
+    with TemporaryDirectory() as home:
+        taken = documents(Path(home, "documents"), "s0", texts)
+        inputs = {
+            "documents": [taken],
+            "scrub": [decisions(Path(home, "scrub"), "scrub", [*tables["spans"]], "s0", spans=tables["spans"])],
+            "exact": [decisions(Path(home, "exact"), "exact_dedup", names, removed=tables["removed"], cuts=tables["cuts"])],
+            "near": [decisions(Path(home, "near"), "near_dedup", names, clusters=tables["clusters"])],
+        }
+        built = []
+        for form, memory in (("reference", 1 << 30), ("compiled", 1 << 30), ("compiled", 100)):
+            with kernels.using(kernels.Kernels(form)):  # type: ignore[arg-type]  # one of the two
+                corpus = run(shard.STAGE, params(1, shard_rows), inputs, Path(home, f"{form}-{memory}"), memory=memory)
+            built.append(({path.name: path.read_bytes() for path in corpus.path.iterdir()}, corpus.contents.counts))
+        assert built[0] == built[1] == built[2]
+        found = rows(corpus)
+        firsts: dict[str, int] = {}
+        kept = [(row, what) for part in drawn for row, (_, what) in enumerate(part) if what != "goes"]
+        for place, (row, what) in enumerate(kept):
+            lead = firsts.setdefault("ab"[row % 2], place) if what in ("follows", "leads") else place
+            assert (found[place]["minhash_cluster"], found[place]["pii_redactions"]) == (lead, int(what == "has an address"))
+
+
+def test_no_task_grows_with_the_documents_of_a_cluster(tmp_path: Path) -> None:
+    name = part_name_of(0, part_name(0))
+    near = decisions(tmp_path / "near", "near_dedup", [name], clusters={name: [{"row": row, "cluster": "s0:0"} for row in range(200)]})
+    taken = documents(tmp_path / "documents", "s0", [[f"text {i}" for i in range(200)]])
+    sizes: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        write = shard.write_shard
+        patch.setattr(shard, "write_shard", lambda task, out: (sizes.append(len(msgspec.msgpack.encode(task))), write(task, out))[1])
+        corpus = run(shard.STAGE, params(1, 1000), {"documents": [taken], "near": [near]}, tmp_path / "shard")
+    assert {row["minhash_cluster"] for row in rows(corpus)} == {0}
+    assert max(sizes) < 2000

@@ -1,7 +1,7 @@
 """Shard: documents and every decision about them to the shards of the corpus and their manifest."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from corpusbuild import pii, spool
 from corpusbuild.errors import StageError
 from corpusbuild.hashing import file_sha256
+from corpusbuild.minhash import halves
 from corpusbuild.model import Counts, Record, Tally, add_counts, total
 from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.placement import part_name_of
@@ -94,8 +95,8 @@ class Slice(Record):
     take: int
 
 
-class Clusters(Record):
-    """Where the rows of the corpus stand that are in a cluster of which an earlier one is the first: in scratch, by partition and then by shard."""
+class Spread(Record):
+    """Names of documents, or of their clusters, in scratch files: by partition of their digests, and what was found of each partition."""
 
     scratch: str
     bits: int
@@ -109,7 +110,7 @@ class Shard(Task):
     first: int
     """Row of the corpus that the shard begins with."""
     slices: tuple[Slice, ...]
-    clusters: Clusters | None
+    clusters: Spread | None
     params: Params
 
 
@@ -125,32 +126,32 @@ class Part(Record):
     rows: int
 
 
-class Members(Task):
-    """To find the rows of the corpus, which begin with ``first``, that are in a cluster."""
+class Names(Task):
+    """To spread the names of clusters that kept documents of a part are in, or the ids of all its documents, counted from ``first``."""
 
     part: Part
     first: int
     bits: int
 
 
-class Firsts(Task):
-    """To find the first row of each cluster of a partition."""
+class Partition(Task):
+    """To compare the names of one partition, which ``parts`` parts have."""
 
     index: int
     parts: int
     shard_rows: int
-    clusters: Clusters
+    spread: Spread
 
 
-MEMBER = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("row", "<i8")])  # the digest of the name of a row's cluster
+NAME = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("row", "<i8")])  # the digest of a name, and the row that has it
 FOLLOWER = np.dtype([("row", "<i8"), ("first", "<i8")])
-WORKING_BYTES = 4 * MEMBER.itemsize  # that a member takes while it is sorted
+WORKING_BYTES = 4 * NAME.itemsize  # that a name takes while they are sorted
 
 
 def build(job: Job) -> Counts:
     params: Params = job.params
     parts = list(_parts(job))
-    _refuse_repeated_ids(params, parts)
+    _refuse_repeated_ids(job, parts)
     _refuse_emptied(job, params)
     kept = [len(_kept(part.removed, part.rows)) for part in parts]
     size, n_docs = params.sharding.shard_rows, sum(kept)
@@ -397,50 +398,93 @@ def _slices(parts: list[Part], kept: list[int], first: int, last: int) -> Iterat
         at += n
 
 
-def _clusters(job: Job, parts: list[Part], kept: list[int]) -> Clusters | None:
-    """Find, by partition of the names of clusters, the kept documents that share a cluster with an earlier kept one."""
+def _clusters(job: Job, parts: list[Part], kept: list[int]) -> Spread | None:
+    """Find the kept documents that share a cluster with an earlier kept one."""
     if not job.inputs.get("near"):
         return None
-    bits = spool.partition_bits(sum(kept), WORKING_BYTES, job.memory)
-    firsts = np.cumsum([0, *kept]).tolist()
-    job.map(find_members, [Members(name=f"members-{i:05d}", part=part, first=firsts[i], bits=bits) for i, part in enumerate(parts)])
-    clusters = Clusters(scratch=str(job.scratch), bits=bits)
+    spread = _spread(job, spread_clusters, "cluster", parts, kept)
+    job.map(find_followers, _partitions(job, spread, "followers", len(parts)))
+    return spread
+
+
+def _refuse_repeated_ids(job: Job, parts: list[Part]) -> None:
+    """Ids that the source itself gives may repeat; the others cannot."""
+    named = [part for part in parts if job.params.sources[part.source].named]
+    if not named:
+        return
+    spread = _spread(job, spread_ids, "id", named, [part.rows for part in named])
+    repeated = [row for row in job.map(find_repeated, _partitions(job, spread, "repeated", len(named))) if row is not None]
+    if repeated:
+        row = min(repeated)
+        for part in named:
+            if row < part.rows:
+                id = read_arrow(Path(part.documents), ["id"]).column("id")[row].as_py()
+                raise StageError("shard", id, "two documents have this id: name another id_field, or leave it out to number them")
+            row -= part.rows
+
+
+def _spread(job: Job, fn: Callable[[Names, Out], None], kind: str, parts: list[Part], rows: list[int]) -> Spread:
+    spread = Spread(scratch=str(job.scratch), bits=spool.partition_bits(sum(rows), WORKING_BYTES, job.memory))
+    firsts = np.cumsum([0, *rows]).tolist()
+    job.map(fn, [Names(name=f"{kind}-{i:05d}", part=part, first=firsts[i], bits=spread.bits) for i, part in enumerate(parts)])
+    return spread
+
+
+def _partitions(job: Job, spread: Spread, kind: str, parts: int) -> list[Partition]:
     size = job.params.sharding.shard_rows
-    job.map(
-        find_firsts,
-        [Firsts(name=f"firsts-{i:05d}", index=i, parts=len(parts), shard_rows=size, clusters=clusters) for i in range(1 << bits)],
-    )
-    return clusters
+    return [Partition(name=f"{kind}-{i:05d}", index=i, parts=parts, shard_rows=size, spread=spread) for i in range(1 << spread.bits)]
 
 
-def find_members(task: Members, out: Out) -> None:
+def spread_clusters(task: Names, out: Out) -> None:
     kept = _kept(task.part.removed, task.part.rows)
-    with spool.writing(out.scratch("")) as members:
-        if task.part.clusters is None:
-            return
+    names, rows = pa.chunked_array([], pa.string()), np.empty(0, np.int64)
+    if task.part.clusters is not None and len(kept):
         table = pq.read_table(task.part.clusters, columns=["row", "cluster"])
-        rows = table.column("row").to_numpy()
-        at = np.minimum(np.searchsorted(kept, rows), max(len(kept) - 1, 0))
-        stays = kept[at] == rows if len(kept) else np.zeros(len(rows), np.bool_)
-        names = table.column("cluster").filter(pa.array(stays)).to_pylist()
-        records = np.empty(len(names), MEMBER)
-        digests = np.frombuffer(b"".join([blake3(name.encode()).digest(16) for name in names]), ">u8").reshape(-1, 2)
-        records["hi"], records["lo"], records["row"] = digests[:, 0], digests[:, 1], task.first + at[stays]
-        members.add(spool.partition_of(records["hi"], task.bits), records)
+        of_part = table.column("row").to_numpy()
+        at = np.minimum(np.searchsorted(kept, of_part), len(kept) - 1)
+        stays = kept[at] == of_part
+        names, rows = table.column("cluster").filter(pa.array(stays)), task.first + at[stays]
+    _write_names(out, names, rows, task.bits)
 
 
-def find_firsts(task: Firsts, out: Out) -> None:
-    members = np.concatenate(
-        [np.empty(0, MEMBER), *(spool.read(task.clusters.file("members", i), task.index, MEMBER) for i in range(task.parts))]
-    )
-    members = members[np.lexsort((members["row"], members["lo"], members["hi"]))]
-    begins = np.ones(len(members), np.bool_)
-    begins[1:] = (members["hi"][1:] != members["hi"][:-1]) | (members["lo"][1:] != members["lo"][:-1])
-    followers = np.empty(int(np.count_nonzero(~begins)), FOLLOWER)
-    followers["row"] = members["row"][~begins]
-    followers["first"] = members["row"][begins][np.cumsum(begins)[~begins] - 1]
-    with spool.writing(out.scratch("")) as firsts:
-        firsts.add(followers["row"] // task.shard_rows, followers)
+def spread_ids(task: Names, out: Out) -> None:
+    names = read_arrow(Path(task.part.documents), ["id"]).column("id")
+    _write_names(out, names, np.arange(task.first, task.first + len(names)), task.bits)
+
+
+def _write_names(out: Out, names: pa.ChunkedArray, rows: NDArray[np.int64], bits: int) -> None:
+    records = np.empty(len(names), NAME)
+    records["hi"], records["lo"] = halves([blake3(name.encode()).digest(16) for name in names.to_pylist()])
+    records["row"] = rows
+    with spool.writing(out.scratch("")) as names_out:
+        names_out.add(spool.partition_of(records["hi"], bits), records)
+
+
+def _names(task: Partition, kind: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The names of a partition, those that are equal together and by row, and which are the first of equals."""
+    runs = [spool.read(task.spread.file(kind, i), task.index, NAME) for i in range(task.parts)]
+    names = np.concatenate([np.empty(0, NAME), *runs])
+    names = names[np.lexsort((names["row"], names["lo"], names["hi"]))]
+    first = np.ones(len(names), np.bool_)
+    first[1:] = (names["hi"][1:] != names["hi"][:-1]) | (names["lo"][1:] != names["lo"][:-1])
+    return names, first
+
+
+def find_followers(task: Partition, out: Out) -> None:
+    """Tell each shard which of its rows follow an earlier one of their cluster, and which is the first."""
+    names, first = _names(task, "cluster")
+    followers = np.empty(int(np.count_nonzero(~first)), FOLLOWER)
+    followers["row"] = names["row"][~first]
+    followers["first"] = names["row"][first][np.cumsum(first)[~first] - 1]
+    with spool.writing(out.scratch("")) as spooled:
+        spooled.add(followers["row"] // task.shard_rows, followers)
+
+
+def find_repeated(task: Partition, out: Out) -> int | None:
+    """The first row of which a later one has the id."""
+    names, first = _names(task, "id")
+    again = np.flatnonzero(~first)
+    return int(names["row"][again - 1].min()) if len(again) else None
 
 
 def _first_of_cluster(task: Shard) -> NDArray[np.int64]:
@@ -448,31 +492,9 @@ def _first_of_cluster(task: Shard) -> NDArray[np.int64]:
     rows = np.arange(task.first, task.first + sum(part.take for part in task.slices), dtype=np.int64)
     if task.clusters:
         for i in range(1 << task.clusters.bits):
-            found = spool.read(task.clusters.file("firsts", i), task.index, FOLLOWER)
+            found = spool.read(task.clusters.file("followers", i), task.index, FOLLOWER)
             rows[found["row"] - task.first] = found["first"]
     return rows
-
-
-def _refuse_repeated_ids(params: Params, parts: list[Part]) -> None:
-    """Ids that the source itself gives may repeat; the others cannot."""
-    named = [part for part in parts if params.sources[part.source].named]
-    hashes = [
-        np.array(
-            [int.from_bytes(blake3(i.encode()).digest(8), "big") for i in read_arrow(Path(p.documents), ["id"]).column("id").to_pylist()],
-            np.uint64,
-        )
-        for p in named
-    ]
-    if not hashes:
-        return
-    values, counts = np.unique(np.concatenate(hashes), return_counts=True)
-    repeated = set(values[counts > 1].tolist())
-    if repeated:
-        for part, mine in zip(named, hashes, strict=True):
-            for row, value in enumerate(mine.tolist()):
-                if value in repeated:
-                    id = read_arrow(Path(part.documents), ["id"]).column("id")[row].as_py()
-                    raise StageError("shard", id, "two documents have this id: name another id_field, or leave it out to number them")
 
 
 def _refuse_emptied(job: Job, params: Params) -> None:
