@@ -64,9 +64,11 @@ def detect(text: str, kinds: Sequence[str] = KINDS) -> list[PiiSpan]:
     >>> detect("Mail ana@example.com or call (212) 555-0123.")
     [PiiSpan(kind='email', start=5, end=20), PiiSpan(kind='phone', start=29, end=43)]
     """
-    found: list[PiiSpan] = []
-    stretches = [(0, len(text))]
-    for _ in range(MAX_ROUNDS):
+    found = _search(text, kinds)
+    stretches = list(_between(text, 0, len(text), found)) if found else []
+    if not stretches:
+        return found
+    for _ in range(MAX_ROUNDS - 1):
         again: list[tuple[int, int]] = []
         for start, end in stretches:
             spans = [PiiSpan(kind, start + at, start + until) for kind, at, until in _search(text[start:end], kinds)]
@@ -103,13 +105,24 @@ def detect_all(texts: Texts, kinds: Sequence[str] = KINDS) -> Places:
     [[0], [0], [5], [11]]
     """
     # of the further kinds some have no byte that is worth a look, and some stand behind words
-    pieces = _windows(texts, kinds) if kernels.compiled() and not set(kinds) & set(FURTHER_KINDS) else _whole(texts)
+    compiled = kernels.compiled() and not set(kinds) & set(FURTHER_KINDS)
     number = {kind: i for i, kind in enumerate(kinds)}
-    found = [
-        (row, number[kind], points + start, points + end) for row, points, piece in pieces for kind, start, end in detect(piece, kinds)
-    ]
-    rows, which, starts, ends = np.array(found, np.int64).reshape(-1, 4).T.copy()
-    return Places(rows, which.astype(np.int32), starts, ends)
+    found = [NOWHERE]
+    for rows, points, pieces in _windows(texts, kinds) if compiled else _whole(texts):
+        # no detector looks past a line, and many short texts take longer than a long one
+        spans = [(number[kind], start, end) for kind, start, end in detect("\n".join(pieces), kinds)]
+        kind, start, end = np.array(spans, np.int64).reshape(-1, 3).T
+        first = np.cumsum([0, *(len(piece) + 1 for piece in pieces[:-1])])
+        which = np.searchsorted(first, start, side="right") - 1
+        to_text = points[which] - first[which]
+        found.append(Places(rows[which], kind.astype(np.int32), start + to_text, end + to_text))
+    return joined(found)
+
+
+def joined(places: Sequence[Places]) -> Places:
+    """The columns of all, one after another."""
+    rows, kinds, starts, ends = zip(*places, strict=True)
+    return Places(np.concatenate(rows), np.concatenate(kinds), np.concatenate(starts), np.concatenate(ends))
 
 
 def redact(text: str, spans: Sequence[PiiSpan]) -> str:
@@ -135,17 +148,18 @@ def luhn_ok(digits: str) -> bool:
 
 # --- where to look ---
 
-Piece = tuple[int, int, str]
-"""The index of a text, how many of its code points stand before a piece of it, and the piece."""
+I64 = NDArray[np.int64]
+Pieces = tuple[I64, I64, list[str]]
+"""Pieces of texts: the index of each text, how many of its code points stand before the piece, and the piece itself."""
 WINDOWS = 1 << 14  # found at once
 
 
-def _whole(texts: Texts) -> Iterator[Piece]:
+def _whole(texts: Texts) -> Iterator[Pieces]:
     for row, text in enumerate(texts.strings()):
-        yield row, 0, text
+        yield np.array([row]), np.array([0]), [text]
 
 
-def _windows(texts: Texts, kinds: Sequence[str]) -> Iterator[Piece]:
+def _windows(texts: Texts, kinds: Sequence[str]) -> Iterator[Pieces]:
     from corpusbuild.kernels import pii as kernel
 
     marks, out = np.zeros(256, np.uint8), np.empty((WINDOWS, 4), np.int64)
@@ -155,8 +169,10 @@ def _windows(texts: Texts, kinds: Sequence[str]) -> Iterator[Piece]:
     n = WINDOWS
     while n == WINDOWS:
         n = kernel.windows(texts.data, texts.offsets, marks, np.uint8(numbers), state, out)
-        for row, start, end, points in out[:n].tolist():
-            yield row, points, texts.data[start:end].tobytes().decode()
+        if n:
+            rows, starts, ends, points = out[:n].T.copy()
+            view = texts.data.data
+            yield rows, points, [str(view[start:end], "utf-8") for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 # --- one search ---

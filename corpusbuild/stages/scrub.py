@@ -80,7 +80,7 @@ def _found(column: pa.ChunkedArray, kinds: Sequence[str]) -> pii.Places:
         places = pii.detect_all(texts, kinds)
         found.append(places._replace(rows=places.rows + row))
         row += len(texts.offsets) - 1
-    return pii.Places(*map(np.concatenate, zip(*found, strict=True)))
+    return pii.joined(found)
 
 
 STAGE = Stage("scrub", version=2, build=build)
