@@ -315,7 +315,9 @@ def test_neither_form_nor_memory_changes_a_byte(drawn: list[list[tuple[str, str]
         tables["cuts"][name] = [{"row": row, "paragraph": 0, "start": 0, "end": 1} for row in of["loses a paragraph"]]
         tables["clusters"][name] = [{"row": row, "cluster": "ab"[row % 2]} for row in sorted(of["follows"] + of["leads"])]
         tables["spans"][part_name(i)] = [{"row": row, "kind": "email", "start": 3, "end": 9} for row in of["has an address"]]
-    texts = [[{"loses a paragraph": "x\n\ny", "has an address": "é: a@b.cc "}.get(what, "") + text for text, what in part] for part in drawn]
+    texts = [
+        [{"loses a paragraph": "x\n\ny", "has an address": "é: a@b.cc "}.get(what, "") + text for text, what in part] for part in drawn
+    ]
     with TemporaryDirectory() as home:
         taken = documents(Path(home, "documents"), "s0", texts)
         inputs = {
@@ -343,9 +345,14 @@ def test_no_task_grows_with_the_documents_of_a_cluster(tmp_path: Path) -> None:
     near = decisions(tmp_path / "near", "near_dedup", [name], clusters={name: [{"row": row, "cluster": "s0:0"} for row in range(200)]})
     taken = documents(tmp_path / "documents", "s0", [[f"text {i}" for i in range(200)]])
     sizes: list[int] = []
+    write = shard.write_shard
+
+    def measured(task: shard.Shard, out: Any) -> Any:
+        sizes.append(len(msgspec.msgpack.encode(task)))
+        return write(task, out)
+
     with pytest.MonkeyPatch.context() as patch:
-        write = shard.write_shard
-        patch.setattr(shard, "write_shard", lambda task, out: (sizes.append(len(msgspec.msgpack.encode(task))), write(task, out))[1])
+        patch.setattr(shard, "write_shard", measured)
         corpus = run(shard.STAGE, params(1, 1000), {"documents": [taken], "near": [near]}, tmp_path / "shard")
     assert {row["minhash_cluster"] for row in rows(corpus)} == {0}
     assert max(sizes) < 2000
