@@ -31,7 +31,7 @@ class Project:
         self.folder, self.cache, self.config = folder, folder / "cache", folder / "configs" / "speed.toml"
         self.sources = dict(sources)
         self.config.write_text(
-            _toml(self.sources, {"dedup.max_removed": 1.0, "shard.shard_rows": 100_000, "tokenizer.id": "bytes", **settings}, also or {})
+            _toml(self.sources, {"dedup.max_removed": 1.0, "shard.shard_rows": 10_000, "tokenizer.id": "bytes", **settings}, also or {})
         )
 
     @property

@@ -53,7 +53,7 @@ def main() -> int:
         print(f"  ({time.perf_counter() - began:.0f} s)\n", flush=True)
     draw(bench, sections)
     head = (
-        f"{corpus.documents:,} documents, {corpus.megabytes:.0f} MB of text (`corpora.py`), times {bench.size} where nothing else is said; medians of {bench.rounds} rounds by turns, slow tools once. "
+        f"{corpus.documents:,} documents, {corpus.megabytes:.0f} MB of text (`corpora.py`), times {bench.size} or what a row says, since starting takes ours a second or so; medians of {bench.rounds} rounds by turns, slow tools once. "
         f"{machine()}. MB are of text as UTF-8; seconds are of whole processes by the clock."
     )
     page = report(head, sections)

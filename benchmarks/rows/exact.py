@@ -12,7 +12,7 @@ SLICES = {"lines": 16, "sentences": 4}
 
 
 def measure(bench: Bench) -> Section:
-    corpus = bench.jsonl()
+    corpus = bench.jsonl(times=2 * bench.size)
     parts = {what: bench.jsonl(megabytes) for what, megabytes in SLICES.items()}
     project = ours.Project(bench.folder("exact"), {"text": corpus}, {**ours.OFF, "stages.exact_dedup": True})
     project.run("fetch")

@@ -9,7 +9,7 @@ LEAST = 250
 
 
 def measure(bench: Bench) -> Section:
-    corpus, part = bench.jsonl(), bench.jsonl(6)
+    corpus, part = bench.jsonl(times=4 * bench.size), bench.jsonl(6)
     project = ours.Project(
         bench.folder("filter"), {"text": corpus}, {**ours.OFF, "stages.filter": True, "filters.langs": ours.LANGS, **WIDE}
     )

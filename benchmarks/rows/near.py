@@ -95,16 +95,15 @@ def _kept_file(bench: Bench, tool: str) -> Path:
 
 def _their_kept(bench: Bench, tool: str, text: Text) -> np.ndarray:
     kept = np.zeros(text.documents, np.bool_)
-    kept[[_number(name) for name in _kept_file(bench, tool).read_text().splitlines()]] = True
+    first = bench.jsonl(times=1).documents
+    kept[[_number(name, first) for name in _kept_file(bench, tool).read_text().splitlines()]] = True
     return kept
 
 
-def _number(name: str) -> int:
-    """The place of a document in the first corpus times its copy's, from ``00-0000017``."""
+def _number(name: str, first: int) -> int:
+    """The place of a document, from ``02-0000017``, where a copy of the first corpus has ``first`` of them."""
     copy, number = name.split("-")
-    if int(copy):
-        raise SystemExit("recall is measured on the first corpus only: run with --size 1")
-    return int(number)
+    return int(copy) * first + int(number)
 
 
 def _our_kept(project: ours.Project, text: Text) -> np.ndarray:

@@ -15,7 +15,7 @@ def project_of(bench: Bench, name: str, corpus: object) -> ours.Project:
 
 
 def measure(bench: Bench) -> Section:
-    corpus, part = bench.zst(), bench.jsonl(8)
+    corpus, part = bench.zst(times=2 * bench.size), bench.jsonl(8)
     project = project_of(bench, "path", corpus)
     found = rounds(
         bench.rounds,

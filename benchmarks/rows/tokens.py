@@ -13,7 +13,7 @@ LEAST_OF_FASTEST = 0.6
 
 
 def measure(bench: Bench) -> Section:
-    corpus, part = bench.jsonl(), bench.jsonl(12)
+    corpus, part = bench.jsonl(times=2 * bench.size), bench.jsonl(12)
     project = ours.Project(bench.folder("tokens"), {"text": corpus}, {**ours.OFF, "stages.tokenize": True, **bench.tokenizer()})
     before = ["fetch", "filter", "shard", "ledger"]
     project.run("shard")
