@@ -32,8 +32,8 @@ def measure(bench: Bench) -> Section:
     tools = {"corpusbuild": (bench.rounds, lambda: project.again("shard", ["fetch"]))}
     for tool in TOOLS:
         tools[tool] = (1 if tool in ONCE else bench.rounds, partial(_peer, bench, tool, slices[tool]))
-    found = rounds(bench.rounds, tools)
     starts = {tool: _peer(bench, tool, bench.few()).seconds for tool, (_, _, megabytes) in TOOLS.items() if megabytes is not None}
+    found = rounds(bench.rounds, tools)
     to_shards, to_decisions = (
         min(project.again(until, ["fetch", "filter"]).seconds for _ in range(bench.rounds)) for until in ("shard", "near_dedup")
     )
@@ -63,7 +63,7 @@ def measure(bench: Bench) -> Section:
             (
                 f"{tool}{version}",
                 text.documents,
-                middle(runs),
+                took,
                 speed,
                 ratio,
                 max(r.peak for r in runs) / 1e6,
