@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,23 +42,35 @@ def make_ready(say: Callable[[str], None]) -> Kernels:
 
 
 def _compile(folder: Path) -> None:
-    """In a process of its own, so that this one need not load the compiler."""
+    """In processes of their own, so that this one need not load the compiler, and every core helps."""
     folder.mkdir()
-    run = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; from corpusbuild.machinecode import load; load({str(folder)!r})"],
-        capture_output=True,
-        text=True,
-    )
-    if run.returncode:
-        last = run.stderr.strip().splitlines()[-1:] or [f"the compiler ended with {run.returncode}"]
-        raise StageError("kernels", str(folder), f'{last[0]}; set run.kernels = "reference" to build without, slower')
+    code = f"import sys; sys.path[:] = {sys.path!r}; from corpusbuild.machinecode import load; load({str(folder)!r}, sys.argv[1:])"
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for names in _shares(len(os.sched_getaffinity(0)))
+    ]
+    for run, (_, said) in [(run, run.communicate()) for run in runs]:
+        if run.returncode:
+            last = said.strip().splitlines()[-1:] or [f"the compiler ended with {run.returncode}"]
+            raise StageError("kernels", str(folder), f'{last[0]}; set run.kernels = "reference" to build without, slower')
     (folder / READY).touch()
 
 
-def load(folder: str) -> None:
-    """Import every module of kernels, which compiles what ``folder`` does not hold."""
+def _shares(n: int) -> list[list[str]]:
+    """The modules of kernels in at most ``n`` shares of about equal work; the longer a module, the more there is to compile."""
+    shares: list[list[str]] = [[] for _ in range(n)]
+    work = [0] * n
+    for name in sorted(kernels.MODULES, key=lambda name: -(PACKAGE / f"{name}.py").stat().st_size):
+        least = work.index(min(work))
+        shares[least].append(name)
+        work[least] += (PACKAGE / f"{name}.py").stat().st_size
+    return [share for share in shares if share]
+
+
+def load(folder: str, names: Sequence[str]) -> None:
+    """Import modules of kernels, which compiles what ``folder`` does not hold."""
     with kernels.using(Kernels("compiled", folder)):
-        for name in kernels.MODULES:
+        for name in names:
             __import__(f"corpusbuild.kernels.{name}")
 
 

@@ -80,6 +80,11 @@ class Staging:
         folder.mkdir(exist_ok=True)
         fsync_dir(folder.parent)
 
+    def sweep(self) -> None:
+        """Remove what attempts that died within this run left unfinished in the entry."""
+        for left in self.out.rglob("*.tmp"):
+            left.unlink()
+
     def inventory(self) -> list[File]:
         """Every file of ``out`` but the contents page, by name. Digests that tasks took when they wrote are not taken again."""
         known = {file.path: file for page in self.done.glob("*.json") for file in msgspec.json.decode(page.read_bytes(), type=Done).files}
@@ -111,7 +116,8 @@ class TaskOut(Out):
         """Make the files durable, give them their names, and vouch for them."""
         files = []
         for final, temporary in self._files.items():
-            fsync_file(temporary)
+            if final.is_relative_to(self._staging.out):  # of the others the digest tells, after a power cut, whether they are whole
+                fsync_file(temporary)
             files.append(
                 File(path=str(final.relative_to(self._staging.home)), size=temporary.stat().st_size, blake3=file_blake3(temporary))
             )

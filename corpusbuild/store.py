@@ -98,6 +98,8 @@ class Store:
 
     def commit(self, staging: Staging, stage: str, key: Key, version: int, label: str, counts: Counts) -> Contents:
         """Publish what was staged under its key, all or nothing. If somebody else has published the key meanwhile, theirs stands."""
+        with disk(staging.out):
+            staging.sweep()
         contents = Contents(key=key, stage=stage, version=version, label=label, files=tuple(staging.inventory()), counts=counts)
         target = self.path(stage, key)
         with disk(target):

@@ -13,8 +13,7 @@ from corpusbuild.kernels import Kernels
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernels, "MODULES", ())
-    monkeypatch.setattr(machinecode, "load", lambda folder: None)
+    monkeypatch.setattr(kernels, "MODULES", ("law",))
     return tmp_path / "cache" / "corpusbuild"
 
 

@@ -240,6 +240,15 @@ def test_where_locks_do_not_work_the_rename_decides(tmp_path):
     assert tree(store.path("test", s.key)) == before
 
 
+def test_what_an_attempt_that_died_left_is_not_published(tmp_path):
+    store, s = Store(tmp_path), step(tmp_path)
+    with store.lock(s.key) as staging:
+        (staging.out / "part-00000.parquet.4711.tmp").write_bytes(b"torn")
+        (staging.out / "part-00000.parquet").write_bytes(b"whole")
+        store.commit(staging, "test", s.key, 1, "test", {"s": Tally()})
+    assert sorted(path.name for path in store.path("test", s.key).iterdir()) == ["contents.json", "part-00000.parquet"]
+
+
 def test_counts_that_do_not_add_up_are_not_published(tmp_path):
     def lossy(job):
         return {"s": Tally(docs_in=3, kept=1, dropped={"length": 1})}

@@ -238,7 +238,12 @@ def test_too_many_unknowns_stop_the_build_and_fewer_are_counted(tmp_path):
     assert counts["s"].also["unknown_tokens"] == 1
     assert dict(whole(out))["val-00000.bin"] == library.encode("the dog sat").ids
     decoded = json.loads((out / MANIFEST).read_text())["decoded"]
-    assert decoded == {"documents": 2, "equal": 1, "losses": ["WhitespaceSplit drops white space", "no decoder", "unknown tokens"], "unknown": 0.166667}
+    assert decoded == {
+        "documents": 2,
+        "equal": 1,
+        "losses": ["WhitespaceSplit drops white space", "no decoder", "unknown tokens"],
+        "unknown": 0.166667,
+    }
 
 
 class Forgetful(Bytes):
