@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,8 @@ class _Child:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.stdin.close()
+        with suppress(BrokenPipeError):  # an order that it did not live to read
+            self.stdin.close()
         self.stdout.close()
 
 

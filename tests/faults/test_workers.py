@@ -67,7 +67,7 @@ def test_a_part_whose_workers_always_die_is_named_with_its_memory_and_the_settin
     assert done.returncode == 75
     assert (corpus, reached) == (None, 3)
     (line,) = [line for line in done.stderr.splitlines() if "filter:one/part-00000" in line]
-    for part in ("SIGKILL", "3 attempts", "4,000 MB of memory", "run.memory", "run.workers"):
+    for part in ("SIGKILL", "3 attempts", "3,800 MB of memory", "run.memory", "run.workers"):
         assert part in line
     (tmp_path / "marks").write_text("\n".join("1" * 100))  # the fault has passed
     again = doit(tmp_path, "build:tiny")
