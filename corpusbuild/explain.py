@@ -210,7 +210,7 @@ def by_token(built: Built, file: str, offset: int) -> tuple[Document, Tokens] | 
         names = index.metadata.row_group(group).column(0).statistics
         if names is not None and not names.min <= file <= names.max:
             continue
-        table = index.read_row_group(group, ["file", "start", "length", "offset"])
+        table = _runs_of(index, group)
         starts = table.column("start").to_numpy()
         here = np.flatnonzero(pc.equal(table.column("file"), file).to_numpy() & (starts <= offset))
         if len(here) and offset < starts[here[-1]] + table.column("length")[int(here[-1])].as_py():
@@ -298,7 +298,7 @@ def _tokens(built: Built, id: str) -> Iterator[Tokens]:
         return
     for group, index in _groups(entry / "index.parquet"):
         here = np.flatnonzero(pc.equal(index.read_row_group(group, ["id"]).column("id"), id).to_numpy())
-        for found in index.read_row_group(group, ["file", "start", "length", "offset"]).take(here).to_pylist() if len(here) else ():
+        for found in _runs_of(index, group).take(here).to_pylist() if len(here) else ():
             yield Tokens(built.shown(entry, found["file"]), found["start"], found["length"], found["offset"])
 
 
@@ -380,6 +380,13 @@ def table_of(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet file. Not by ``read_table``, which first imports a module for data sets of many files."""
     with pq.ParquetFile(path) as file:
         return file.read(columns=columns)
+
+
+def _runs_of(index: pq.ParquetFile, group: int) -> pa.Table:
+    """Where the runs of a row group stand. An index from before documents could be cut has no offsets: each was whole."""
+    names = ["file", "start", "length", "offset"]
+    table = index.read_row_group(group, [name for name in names if name in index.schema_arrow.names])
+    return table if "offset" in table.column_names else table.append_column("offset", pa.array(np.zeros(len(table), np.int64)))
 
 
 def _groups(path: Path) -> Iterator[tuple[int, pq.ParquetFile]]:
