@@ -34,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument("of", nargs="?", choices=("configuration", "ledger"), default="configuration")
     schema.set_defaults(do=_schema)
 
+    reference = verbs.add_parser("reference", help="print what every key of a configuration means, as Markdown")
+    reference.set_defaults(do=_reference)
+
     run = verbs.add_parser("run", help="build a configuration that lies anywhere, or one stage of it as an activity of a durable engine")
     _takes_config(run, required=False)
     run.add_argument("--until", choices=[*UNTIL, *ALIASES], default="tokenize", metavar="STAGE", help=f"stop after: {', '.join(UNTIL)}")
@@ -103,6 +106,12 @@ def _schema(args: argparse.Namespace) -> None:
     from corpusbuild.licenses import LedgerRow, row_schema
 
     print(json.dumps(row_schema(LedgerRow) if args.of == "ledger" else schema(), indent=1, sort_keys=True))
+
+
+def _reference(args: argparse.Namespace) -> None:
+    from corpusbuild.reference import page
+
+    print(page(), end="")
 
 
 def _run(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
