@@ -193,7 +193,7 @@ class Project:
     def build(self, made: Plan, stages: Collection[str]) -> dict[str, float]:
         """Build the steps of these stages and give the seconds that each stage took; nothing for what was there before."""
         taken: dict[str, float] = {}
-        with Workshop(self.store, "local", WORKERS, 8 * 10**9, print) as shop:
+        with Workshop(self.store, "local", WORKERS, 8 * 10**9, print, kernels="compiled") as shop:
             shop.pool()
             for step in made.steps:
                 if step.stage.name not in stages or self.store.has(step.stage.name, step.key):
