@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from blake3 import blake3
 
 from corpusbuild import language, minhash, quality, raw
 from corpusbuild.explain import Built, Document, table_of
@@ -120,22 +119,19 @@ def _nearest(built: Built, text: str, own: Signs, params: SignParams) -> tuple[l
 
 
 def _repeated(built: Built, pieces: list[str]) -> Iterator[tuple[int, Document]]:
-    """For each paragraph the first document in plan order that holds an equal one."""
-    wanted = {}
-    for number, piece in enumerate(pieces, 1):
-        digest = blake3(piece.encode()).digest(16)
-        wanted[int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")] = number
-    his = np.array([hi for hi, _ in wanted], np.uint64)
-    for source, part, path in _signed(built, ".paragraphs.arrow"):
+    """For each paragraph the first document in plan order that holds an equal one. Reads every text until all are found."""
+    wanted = {piece: number for number, piece in enumerate(pieces, 1)}
+    for source, part, _ in _signed(built, ".signs.arrow"):
         if not wanted:
             return
-        table = read_arrow(path)
-        hi = table.column("hi").to_numpy()
-        for at in np.flatnonzero(np.isin(hi, his)).tolist():
-            number = wanted.pop((int(hi[at]), table.column("lo")[at].as_py()), 0)
-            if number:
-                row = table.column("row")[at].as_py()
-                yield number, Document(source=source, part=part, row=row, **_row(built, source, part, row))
+        column = read_arrow(_documents(built, source, part), ["text"]).column("text")
+        for piece, number in list(wanted.items()):
+            for row in np.flatnonzero(pc.match_substring(column, piece).to_numpy()).tolist():
+                text = column[row].as_py()
+                if any(text[start:end] == piece for start, end in paragraphs(text)):
+                    del wanted[piece]
+                    yield number, Document(source=source, part=part, row=row, **_row(built, source, part, row))
+                    break
 
 
 def _sharded(built: Built, texts: set[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from corpusbuild.minhash import I64, U64
 from corpusbuild.model import Record
 from corpusbuild.parts import part_of, read_arrow
+from corpusbuild.signfile import paragraph_counts
 from corpusbuild.stage import Input, Job, Out, Task
 
 
@@ -20,14 +21,14 @@ class Part(Record):
     """One part of one source, as a stage over all sources sees it.
 
     Documents are numbered through the whole build in plan order, and so are paragraphs; ``first`` and ``first_paragraph`` are the numbers (ordinals)
-    of the part's first. ``removed`` are the tables of the documents that earlier stages removed; ``cuts`` that of removed paragraphs, if any.
+    of the part's first; it has ``docs`` and ``paragraphs`` of them. ``removed`` are the tables of the documents that earlier stages removed; ``cuts`` that of removed paragraphs, if any.
     """
 
     name: str
     source: str
     documents: str
     signs: str
-    paragraphs: str
+    paragraphs: int
     removed: tuple[str, ...]
     cuts: str | None
     docs: int
@@ -77,16 +78,17 @@ def lay_out(inputs: Mapping[str, Sequence[Input]]) -> tuple[Part, ...]:
     parts: list[Part] = []
     first = first_paragraph = 0
     for i, (kind, documents, signs) in [*enumerate(before), *enumerate(own)]:
-        columns = zip(documents.files(".docs.arrow"), signs.files(".signs.arrow"), signs.files(".paragraphs.arrow"), strict=True)
-        for docs_path, signs_path, paragraphs_path in columns:
+        columns = zip(documents.files(".docs.arrow"), signs.files(".signs.arrow"), strict=True)
+        for docs_path, signs_path in columns:
             name = kind + part_name_of(i, part_of(docs_path))
-            docs = len(read_arrow(signs_path))
+            counts = paragraph_counts(signs_path)
+            docs, n_paragraphs = len(counts), int(counts.sum())
             part = Part(
                 name=name,
                 source=signs.source,
                 documents=str(docs_path),
                 signs=str(signs_path),
-                paragraphs=str(paragraphs_path),
+                paragraphs=n_paragraphs,
                 removed=(*removed.get((signs.source, part_of(docs_path)), ()), *filter(None, [built.get(f"{name}.removed.parquet")])),
                 cuts=built.get(f"{name}.cuts.parquet"),
                 docs=docs,
@@ -97,7 +99,7 @@ def lay_out(inputs: Mapping[str, Sequence[Input]]) -> tuple[Part, ...]:
             )
             parts.append(part)
             first += docs
-            first_paragraph += len(read_arrow(paragraphs_path))
+            first_paragraph += n_paragraphs
     return tuple(parts)
 
 
@@ -108,7 +110,7 @@ def earlier_documents(parts: Sequence[Part]) -> int:
 
 def paragraphs(parts: Sequence[Part]) -> int:
     """How many paragraphs the documents of all parts have."""
-    return parts[-1].first_paragraph + len(read_arrow(Path(parts[-1].paragraphs))) if parts else 0
+    return parts[-1].first_paragraph + parts[-1].paragraphs if parts else 0
 
 
 def documents(parts: Sequence[Part]) -> int:
@@ -146,8 +148,8 @@ def paragraph_owners(parts: Sequence[Part], paragraph_ordinals: U64) -> U64:
     out = np.empty(len(paragraph_ordinals), np.uint64)
     for index in np.unique(where).tolist():
         part, here = parts[index], where == index
-        rows = read_arrow(Path(part.paragraphs)).column("row").to_numpy()
-        out[here] = part.first + rows[paragraph_ordinals[here] - np.uint64(part.first_paragraph)]
+        ends = part.first_paragraph + np.cumsum(paragraph_counts(Path(part.signs)))
+        out[here] = part.first + np.searchsorted(ends.astype(np.uint64), paragraph_ordinals[here], side="right")
     return out
 
 

@@ -11,12 +11,11 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusbuild import kernels, law, minhash, repeats
+from corpusbuild import kernels, law, minhash, paragraphs, repeats
+from corpusbuild import text as definition
 from corpusbuild.kernels import Kernels
 from corpusbuild.kernels import blake3 as blake3_kernel
 from corpusbuild.minhash import Ragged, SignParams
-from corpusbuild.signfile import paragraph_rows
-from corpusbuild.text import paragraphs
 from corpusbuild.texts import Cuts, Texts, remaining, texts_of
 
 # Letters whose lower case is not simple, marks, scripts without spaces, astral letters, every kind of white space and line end, controls.
@@ -85,11 +84,19 @@ def test_signs_of_long_texts(text: str) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(TEXTS, st.integers(0, 9))
-def test_paragraphs(texts: list[str], first_row: int) -> None:
+@given(TEXTS)
+def test_paragraphs(texts: list[str]) -> None:
     with compiled():
-        got = paragraph_rows(first_row, one(texts))
-    assert got.equals(paragraph_rows(first_row, one(texts)))
+        got, counts = paragraphs.found(one(texts)), paragraphs.counts(one(texts))
+    plain = paragraphs.found(one(texts))
+    assert [column.tolist() for column in got] == [column.tolist() for column in plain]
+    digests = [hi.to_bytes(8, "big") + lo.to_bytes(8, "big") for hi, lo in zip(plain.hi.tolist(), plain.lo.tolist(), strict=True)]
+    assert [*zip(plain.rows.tolist(), plain.starts.tolist(), plain.ends.tolist(), digests, strict=True)] == [
+        (row, start, end, blake3(t[start:end].encode()).digest(16))
+        for row, t in enumerate(texts)
+        for start, end in definition.paragraphs(t)
+    ]
+    assert counts.tolist() == paragraphs.counts(one(texts)).tolist() == np.bincount(got.rows, minlength=len(texts)).tolist()
 
 
 def test_no_code_point_beyond_those_looked_up_is_white_space() -> None:
@@ -99,7 +106,7 @@ def test_no_code_point_beyond_those_looked_up_is_white_space() -> None:
 @settings(deadline=None, max_examples=100)
 @given(TEXTS, st.data(), st.sampled_from([1, 40, 1 << 20]), st.integers(1, 3))
 def test_what_remains_has_the_same_words(texts: list[str], data: st.DataObject, block: int, width: int) -> None:
-    spans = [(row, i, start, end) for row, text in enumerate(texts) for i, (start, end) in enumerate(paragraphs(text))]
+    spans = [(row, i, start, end) for row, text in enumerate(texts) for i, (start, end) in enumerate(definition.paragraphs(text))]
     cut = sorted(data.draw(st.lists(st.sampled_from(spans), unique=True))) if spans else []
     rows = np.array(sorted(data.draw(st.sets(st.sampled_from(range(len(texts)))))) if texts else [], np.int64)
     cuts = Cuts(*np.array(cut, np.int64).reshape(-1, 4).T)

@@ -10,7 +10,7 @@ LAYERS = [
     (
         "pure",
         {
-            "strict", "text", "language", "quality", "codepoints", "measure", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "resume",
+            "strict", "text", "language", "quality", "codepoints", "measure", "contamination", "pii", "identifiers", "licenses", "minhash", "unionfind", "split", "sources", "texts", "paragraphs", "resume",
             "kernels", "origins", "progress", "datasheet", "law", "binfile", "permutation", "order", "mix", "rowdigest", "croissant", "workflow",
         },
     ),

@@ -116,7 +116,7 @@ def _parts(path: Path) -> Iterator[pa.Table]:
 
 STAGE = Stage(
     "earlier",
-    version=1,
+    version=2,
     build=build,
     names_output=lambda params: {"dataset": params.dataset, "version": params.version, "manifest_sha256": params.manifest_sha256},
 )

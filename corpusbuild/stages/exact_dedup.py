@@ -1,6 +1,7 @@
 """Exact dedup: of equal paragraphs the first in plan order stays; a document of which no paragraph stays goes."""
 
 from collections.abc import Iterable, Iterator
+from io import BufferedWriter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +12,19 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from corpusbuild import placement, removals, repeats, spool
+from corpusbuild import paragraphs, placement, removals, repeats, spool
+from corpusbuild.minhash import I64
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.parts import CUTS, read_arrow, write_arrow
 from corpusbuild.placement import Part
+from corpusbuild.signfile import paragraph_counts
 from corpusbuild.stage import Job, Out, Stage, Task
+from corpusbuild.texts import texts_of
 
 SURVIVORS = pa.schema([("row", pa.int32()), ("survivor", pa.uint64())])
 """``*.survivors.arrow``: of each document removed, the ordinal of its survivor, for near_dedup, which may remove that one too."""
+
+SPAN, SPANS = np.dtype("<i8"), ".spans"
 
 
 class ExactParams(Record):
@@ -56,8 +62,10 @@ def build(job: Job) -> Counts:
 
 
 def spread_digests(task: Step, out: Out) -> None:
+    """Deal out the digests of the paragraphs of a part, and note where each stands."""
     part = placement.load(task.scratch, task.layout)[task.index]
-    repeats.spread(spool.gathered(_digests(part), repeats.TOGETHER), task.bits, out)
+    with out.scratch(SPANS).open("wb") as spans:
+        repeats.spread(spool.gathered(_digests(part, spans), repeats.TOGETHER), task.bits, out)
 
 
 def match_digests(task: Step, out: Out) -> None:
@@ -70,17 +78,17 @@ def decide_part(task: Step, out: Out) -> Any:
     """Write what is cut and what is removed of one part."""
     parts = placement.load(task.scratch, task.layout)
     part = parts[task.index]
-    links = repeats.links(
-        Path(task.scratch, _spread(part, task.bits)), [Path(task.scratch, name) for name in _matches(task.bits)], task.index
-    )
-    rows = read_arrow(Path(part.paragraphs)).column("row").to_numpy()
+    spread = Path(task.scratch, _spread(part, task.bits))
+    links = repeats.links(spread, [Path(task.scratch, name) for name in _matches(task.bits)], task.index)
+    had = paragraph_counts(Path(part.signs))
+    rows = np.repeat(np.arange(part.docs), had)
     cut = (links["at"] - np.uint64(part.first_paragraph)).astype(np.int64)
     owners = placement.paragraph_owners(parts, links["first"])
     survivors = placement.ids(parts, owners)
-    pq.write_table(_cuts(part, rows, cut, survivors), out.path(".cuts.parquet"), compression="zstd")
+    pq.write_table(_cuts(part, rows, cut, _spans(spread, cut), survivors), out.path(".cuts.parquet"), compression="zstd")
 
     alive = placement.alive(part)
-    had, lost = np.bincount(rows, minlength=part.docs), np.bincount(rows[cut], minlength=part.docs)
+    lost = np.bincount(rows[cut], minlength=part.docs)
     gone = np.flatnonzero((had > 0) & (lost == had))
     first_cut = np.searchsorted(rows[cut], gone)  # a document names in whose favour the first of its paragraphs went
     dropped = removals.write(
@@ -94,29 +102,39 @@ def decide_part(task: Step, out: Out) -> Any:
     return {part.source: {"docs_in": n, "kept": n - len(gone), "dropped": dropped, "also": also}}
 
 
-def _cuts(part: Part, rows: NDArray[np.int32], cut: NDArray[np.int64], survivors: pa.ChunkedArray) -> pa.Table:
-    """The table of cut paragraphs: ``rows`` says which document each paragraph of the part belongs to, ``cut`` which paragraphs go."""
-    spans = read_arrow(Path(part.paragraphs)).select(["start", "end"]).take(pa.array(cut))
+def _cuts(part: Part, rows: I64, cut: I64, spans: I64, survivors: pa.ChunkedArray) -> pa.Table:
+    """The table of cut paragraphs: ``rows`` says which document each paragraph of the part belongs to, ``cut`` which paragraphs go, ``spans`` where
+    those begin and end."""
     columns = {
         "id": read_arrow(Path(part.signs)).column("id").take(pa.array(rows[cut])),
         "source": pa.repeat(part.source, len(cut)),
-        "row": rows[cut],
+        "row": rows[cut].astype(np.int32),
         "paragraph": (cut - np.searchsorted(rows, rows[cut])).astype(np.int32),
-        "start": spans.column("start"),
-        "end": spans.column("end"),
+        "start": spans[:, 0],
+        "end": spans[:, 1],
         "survivor": survivors,
     }
     return pa.table(columns, schema=CUTS)
 
 
-def _digests(part: Part) -> Iterator[NDArray[Any]]:
-    """The digests of the paragraphs of documents that are still there, in blocks."""
-    alive, first = placement.alive(part), part.first_paragraph
-    for batch in read_arrow(Path(part.paragraphs)).select(["row", "hi", "lo"]).to_batches():
-        row, hi, lo = (column.to_numpy() for column in batch.columns)
-        here = alive[row]
-        yield repeats.digests(hi[here], lo[here], np.arange(first, first + len(row), dtype=np.uint64)[here])
-        first += len(row)
+def _digests(part: Part, spans: BufferedWriter) -> Iterator[NDArray[Any]]:
+    """The digests of the paragraphs of documents that are still there, in blocks. Where each paragraph of any document stands is written to ``spans``."""
+    alive, first, row = placement.alive(part), part.first_paragraph, 0
+    column = read_arrow(Path(part.documents), ["text"]).column("text")
+    for texts in (block for chunk in texts_of(column) for block in chunk.blocks()):
+        found = paragraphs.found(texts)
+        spans.write(np.stack([found.starts, found.ends], axis=1).astype(SPAN, copy=False).data)
+        here = alive[row + found.rows]
+        yield repeats.digests(found.hi[here], found.lo[here], np.arange(first, first + len(here), dtype=np.uint64)[here])
+        first += len(here)
+        row += len(texts.offsets) - 1
+
+
+def _spans(spread: Path, which: I64) -> I64:
+    """Where some paragraphs of a part begin and end, in code points of their text."""
+    if not len(which):
+        return np.empty((0, 2), np.int64)
+    return np.asarray(np.memmap(spread.with_name(spread.name + SPANS), SPAN, "r").reshape(-1, 2)[which], np.int64)
 
 
 def _spread(part: Part, bits: int) -> str:
@@ -127,4 +145,4 @@ def _matches(bits: int) -> list[str]:
     return [f"match-{bits}-{i:05d}" for i in range(1 << bits)]
 
 
-STAGE = Stage("exact_dedup", version=2, build=build, names_output=lambda params: None)
+STAGE = Stage("exact_dedup", version=3, build=build, names_output=lambda params: None)

@@ -245,4 +245,4 @@ def _names_output(params: Params) -> object:
     return {name: value for name, value in msgspec.to_builtins(params).items() if name != "folder"}
 
 
-STAGE = Stage("filter", version=1, build=build, names_output=_names_output)
+STAGE = Stage("filter", version=2, build=build, names_output=_names_output)

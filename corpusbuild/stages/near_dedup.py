@@ -143,7 +143,7 @@ def sign_alive(task: Step, out: Out) -> int:
     cut: I64 = np.unique(cuts.rows)
     cut = cut[alive[cut]]
     again = minhash.join([minhash.sign_texts(texts, params) for texts in _remaining(part, cut, cuts)], params.bands)
-    write_signs(out.scratch(".signs.arrow"), "row", cut, again)
+    write_signs(out.scratch(".signs.arrow"), {"row": cut}, again)
     hi, lo, shingles = read_sets(Path(part.signs))
     hi[cut], lo[cut], shingles[cut] = again.hi, again.lo, again.shingles
     rows = np.flatnonzero(alive & (shingles > 0))

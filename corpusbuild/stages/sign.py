@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
+from corpusbuild import paragraphs
 from corpusbuild.minhash import SignParams as SignParams
 from corpusbuild.minhash import join, sign_texts
 from corpusbuild.model import Counts, Tally, add_counts
 from corpusbuild.parts import part_of, read_arrow
-from corpusbuild.signfile import PARAGRAPHS, paragraph_rows, write_signs
+from corpusbuild.signfile import write_signs
 from corpusbuild.stage import Job, Out, Stage, Task
 from corpusbuild.texts import texts_of
 
@@ -26,19 +27,19 @@ def build(job: Job) -> Counts:
 
 
 def sign_part(task: SignPart, out: Out) -> Any:
-    """Write the signs and the paragraphs of one part, a block of its documents at a time."""
+    """Write the signs of one part, made of a block of its documents at a time."""
     table = read_arrow(Path(task.path), ["id", "text"])
-    signed, row, n_paragraphs = [], 0, 0
-    with pa.OSFile(str(out.path(".paragraphs.arrow")), "wb") as sink, pa.ipc.new_file(sink, PARAGRAPHS) as writer:
-        for texts in (block for column in texts_of(table.column("text")) for block in column.blocks()):
-            signed.append(sign_texts(texts, task.params))
-            found = paragraph_rows(row, texts)
-            writer.write_batch(found)
-            row += len(texts.offsets) - 1
-            n_paragraphs += len(found)
-    whole = join(signed, task.params.bands)
-    write_signs(out.path(".signs.arrow"), "id", table.column("id"), whole)
-    return {"docs_in": len(table), "kept": len(table), "also": {"paragraphs": n_paragraphs, "shingles": int(whole.shingles.sum())}}
+    signed, counts = [], [np.empty(0, np.int64)]
+    for texts in (block for column in texts_of(table.column("text")) for block in column.blocks()):
+        signed.append(sign_texts(texts, task.params))
+        counts.append(paragraphs.counts(texts))
+    whole, per_document = join(signed, task.params.bands), np.concatenate(counts)
+    write_signs(out.path(".signs.arrow"), {"id": table.column("id"), "paragraphs": per_document.astype(np.int32)}, whole)
+    return {
+        "docs_in": len(table),
+        "kept": len(table),
+        "also": {"paragraphs": int(per_document.sum()), "shingles": int(whole.shingles.sum())},
+    }
 
 
-STAGE = Stage("sign", version=2, build=build)
+STAGE = Stage("sign", version=3, build=build)
