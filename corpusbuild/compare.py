@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import tomlkit
 
+from corpusbuild.arrow import read_table
 from corpusbuild.errors import ConfigError
 from corpusbuild.explain import TABLES, Built
 from corpusbuild.lock import Lock, read_lock
@@ -158,14 +158,14 @@ def _removals(built: Built) -> Iterator[pa.Table]:
             for part in built.parts(i):
                 path = built.table(stage, i, part)
                 if path is not None and path.exists():
-                    table = pq.read_table(path, columns=["id", "stage", "rule"])
+                    table = read_table(path, columns=["id", "stage", "rule"])
                     yield table.filter(pc.is_valid(table["id"]))
 
 
 def _rows(side: Version) -> pa.Table:
     assert side.shards is not None
     empty = pa.schema([("id", pa.string()), ("source_id", pa.string()), ("sha256", pa.binary())])
-    tables = [pq.read_table(path, columns=empty.names, schema=None).cast(empty) for path in side.shards]
+    tables = [read_table(path, columns=empty.names).cast(empty) for path in side.shards]
     return pa.concat_tables([empty.empty_table(), *tables])
 
 

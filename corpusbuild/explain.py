@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusbuild import binfile
+from corpusbuild.arrow import read_table
 from corpusbuild.errors import ConfigError, IntegrityError
 from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.placement import part_name_of
@@ -273,7 +274,7 @@ def _kept_before(built: Built, source: int, part: str, row: int) -> int:
     for other in built.parts(source):
         tables = [table for stage in TABLES if (table := built.table(stage, source, other)) is not None]
         if other == part:
-            gone = [table_of(table, ["row"]).column("row").to_numpy() for table in tables]
+            gone = [read_table(table, ["row"]).column("row").to_numpy() for table in tables]
             return kept + row - sum(int(np.count_nonzero(rows < row)) for rows in gone)
         kept += len(_documents(built, source, other, ["file"])) - sum(pq.read_metadata(table).num_rows for table in tables)
     raise IntegrityError(f"{part} is no part of {built.sources[source]['id']}: run doit verify {built.record.name}")
@@ -306,9 +307,9 @@ def _favoured(built: Built, id: str) -> Iterator[Row]:
     for stage in ("exact_dedup", "near_dedup"):
         entry = built.entry(stage)
         for path in sorted(entry.glob("*.removed.parquet")) if entry else ():
-            where = np.flatnonzero(pc.equal(table_of(path, ["survivor"]).column("survivor"), id).fill_null(False).to_numpy())
+            where = np.flatnonzero(pc.equal(read_table(path, ["survivor"]).column("survivor"), id).fill_null(False).to_numpy())
             if len(where):
-                yield from table_of(path).take(pa.array(where)).to_pylist()
+                yield from read_table(path).take(pa.array(where)).to_pylist()
 
 
 def _find(built: Built, source: int, wanted: Mapping[str, Any]) -> Document | None:
@@ -323,9 +324,9 @@ def _find(built: Built, source: int, wanted: Mapping[str, Any]) -> Document | No
             path = built.table(stage, source, part)
             if path is None or not path.exists():
                 continue
-            row = _index(table_of(path, columns), wanted)
+            row = _index(read_table(path, columns), wanted)
             if row is not None:
-                removed = table_of(path).slice(row, 1).to_pylist()[0] | {"source": name}
+                removed = read_table(path).slice(row, 1).to_pylist()[0] | {"source": name}
                 return Document(source, part, removed["id"], removed["file"], removed["place"], None, removed)
     return None
 
@@ -354,7 +355,7 @@ def _starts(built: Built, source: int, file: int, line: int) -> Iterator[int]:
     for part in built.parts(source):
         tables = [_documents(built, source, part, ["file", "place"])]
         removed = built.table("filter", source, part)
-        tables += [table_of(removed, ["file", "place"])] if removed else []
+        tables += [read_table(removed, ["file", "place"])] if removed else []
         for table in tables:
             places = table.filter(pc.equal(table.column("file"), file)).column("place")
             if len(places) and pc.all(pc.utf8_is_decimal(places)).as_py():
@@ -371,15 +372,9 @@ def _rows(table: Path | None, row: int) -> list[Row]:
     """What a table says of a document, by its row."""
     if table is None:
         return []
-    where = np.flatnonzero(pc.equal(table_of(table, ["row"]).column("row"), row).fill_null(False).to_numpy())
-    found: list[Row] = table_of(table).take(pa.array(where)).to_pylist() if len(where) else []
+    where = np.flatnonzero(pc.equal(read_table(table, ["row"]).column("row"), row).fill_null(False).to_numpy())
+    found: list[Row] = read_table(table).take(pa.array(where)).to_pylist() if len(where) else []
     return found
-
-
-def table_of(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file. Not by ``read_table``, which first imports a module for data sets of many files."""
-    with pq.ParquetFile(path) as file:
-        return file.read(columns=columns)
 
 
 def _runs_of(index: pq.ParquetFile, group: int) -> pa.Table:

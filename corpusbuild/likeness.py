@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusbuild import language, minhash, quality, raw
-from corpusbuild.explain import Built, Document, table_of
+from corpusbuild.arrow import read_table
+from corpusbuild.explain import Built, Document
 from corpusbuild.law import similarities
 from corpusbuild.minhash import SignParams, Signs
 from corpusbuild.parts import part_of, read_arrow
@@ -138,10 +139,10 @@ def _sharded(built: Built, texts: set[str]) -> Iterator[str]:
     """The ids of documents whose text in the shards is one of these, as where personal data was replaced or a paragraph cut."""
     entry, digests = built.entry("ledger"), [sha256(text.encode()).digest() for text in texts]
     for path in sorted(entry.glob("shard-*.parquet")) if entry else ():
-        column = table_of(path, ["sha256"]).column("sha256")
+        column = read_table(path, ["sha256"]).column("sha256")
         rows = {pc.index(column, pa.scalar(digest, pa.binary())).as_py() for digest in digests} - {-1}
         for row in sorted(rows):
-            yield table_of(path, ["id"]).column("id")[row].as_py()
+            yield read_table(path, ["id"]).column("id")[row].as_py()
 
 
 def _judged(built: Built, text: str) -> Iterator[tuple[tuple[str, ...], tuple[Failure, ...]]]:
@@ -174,7 +175,7 @@ def _dropped(built: Built, text: str, judged: tuple[tuple[tuple[str, ...], tuple
         for part in built.parts(index):
             path = built.table("filter", index, part)
             assert path is not None
-            table = table_of(path)
+            table = read_table(path)
             same = pc.and_(pc.equal(table.column("rule"), first.rule), pc.equal(table.column("value"), float(first.value)))
             rows = [r for r in table.filter(same).to_pylist() if r["rules"][: len(failures)] == [f.rule for f in failures]]
             if not rows:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from corpusbuild.arrow import read_table
+
 MAX_PART_BYTES = 64 * 1000 * 1000
 MAX_PART_DOCS = 100_000
 ZSTD_LEVEL = 3  # a third less than at Arrow's own level, 1, and no slower
@@ -99,7 +101,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) ->
 
 
 def read_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+    rows: list[dict[str, Any]] = read_table(path, columns=columns).to_pylist()
     return rows
 
 
@@ -116,5 +118,5 @@ def removed_rows(paths: Iterable[Path]) -> set[int]:
     """The rows of one part's documents that the given ``*.removed.parquet`` tables of that part remove."""
     gone: set[int] = set()
     for path in paths:
-        gone.update(row for row in pq.read_table(path, columns=["row"]).column("row").to_pylist() if row is not None)
+        gone.update(row for row in read_table(path, columns=["row"]).column("row").to_pylist() if row is not None)
     return gone

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from corpusbuild.arrow import read_table
 from corpusbuild.minhash import I64, U64
 from corpusbuild.model import Record
 from corpusbuild.parts import part_of, read_arrow
@@ -132,7 +132,7 @@ def alive(part: Part) -> NDArray[np.bool_]:
     """For each document of the part whether no earlier stage removed it."""
     mask = np.ones(part.docs, np.bool_)
     for path in part.removed:
-        mask[pq.read_table(path, columns=["row"]).column("row").drop_null().to_numpy()] = False
+        mask[read_table(path, columns=["row"]).column("row").drop_null().to_numpy()] = False
     return mask
 
 

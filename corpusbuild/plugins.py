@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from corpusbuild.arrow import meet_pandas
 from corpusbuild.errors import ConfigError, StageError
 from corpusbuild.hashing import file_sha256, key_digest
 from corpusbuild.quality import Failure
@@ -80,6 +81,7 @@ def load(name: str, folder: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), function)
     except Exception as error:
         raise ConfigError(f"{name} cannot be loaded: {_what(error, '')}") from error
+    meet_pandas()
     if not callable(found):
         raise ConfigError(f"{name} is not a function; name a function after the colon")
     return found  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from corpusbuild import raw
+from corpusbuild.arrow import read_table
 from corpusbuild.errors import ConfigError
 from corpusbuild.explain import TABLES, Built, Row, by_id
 from corpusbuild.parts import read_arrow
@@ -110,7 +111,7 @@ def _removals(built: Built, rule: str, source: str | None) -> Iterator[tuple[int
         for part in built.parts(index):
             for stage in REMOVING:
                 path = built.table(stage, index, part)
-                for row in pq.read_table(path).to_pylist() if path is not None and path.exists() else ():
+                for row in read_table(path).to_pylist() if path is not None and path.exists() else ():
                     if rule in ("", row["rule"], row["stage"], f"{row['stage']}.{row['rule']}"):
                         yield index, part, row
 

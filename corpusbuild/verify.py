@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from corpusbuild.arrow import read_table
 from corpusbuild.durable import disk
 from corpusbuild.errors import CorpusError, IntegrityError
 from corpusbuild.hashing import file_blake3, file_sha256, sums_line
@@ -162,18 +162,18 @@ def _recount(step: StepRecord, entry: Path, again: str) -> Iterator[str]:
         expected |= {(source, "kept"): tally.kept} if step.stage in ("filter", "ledger", "tokenize") and tally.kept else {}
     try:
         if step.stage in DECIDING:
-            _add(found, [pq.read_table(path, columns=["source", "rule"]) for path in sorted(entry.glob("*.removed.parquet"))])
+            _add(found, [read_table(path, columns=["source", "rule"]) for path in sorted(entry.glob("*.removed.parquet"))])
         if step.stage == "filter":
             (source,) = step.counts
             _add_kept(found, source, sum(len(read_arrow(path, ["file"])) for path in sorted(entry.glob("*.docs.arrow"))))
         if step.stage == "ledger":
             for path in sorted(entry.glob("shard-*.parquet")):
-                for source, n in _counted(pq.read_table(path, columns=["source_id"]).column("source_id")):
+                for source, n in _counted(read_table(path, columns=["source_id"]).column("source_id")):
                     _add_kept(found, source, n)
         if step.stage == "tokenize":
             import pyarrow.compute as pc  # here, for it costs 30 ms that nobody else need spend
 
-            ids = pq.read_table(entry / "index.parquet", columns=["id"]).column("id")  # a document may be cut, or drawn again
+            ids = read_table(entry / "index.parquet", columns=["id"]).column("id")  # a document may be cut, or drawn again
             expected = {("", "kept"): sum(tally.kept for tally in step.counts.values())}
             _add_kept(found, "", pc.count_distinct(ids).as_py())
     except (OSError, pa.ArrowInvalid) as error:

@@ -17,7 +17,7 @@ LAYERS = [
     (
         "doors",
         {
-            "durable", "staging", "store", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
+            "durable", "staging", "store", "arrow", "parts", "raw", "http", "decompress", "downloads", "transfer", "objects", "trees", "tables",
             "webarchive", "ledger", "segments", "bulk",
             "tokenizer", "executors", "placement", "spool", "repeats", "removals", "signfile", "gather", "encoded", "encoding", "tokentables", "writers", "plugins", "runner", "machinecode",
         },

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from corpusbuild import licenses, pii, raw
+from corpusbuild.arrow import read_table
 from corpusbuild.croissant import croissant
 from corpusbuild.datasheet import SourceFile, SourceSheet, attribution, datasheet, sha256_hex
 from corpusbuild.errors import IntegrityError, LicenseError
@@ -98,7 +99,7 @@ def _held(shards: list[Path]) -> Held:
     held: Held = {}
     columns = ["source_id", "license_spdx", "lang"]
     for path in shards:
-        for row in pq.read_table(path, columns=columns).group_by(columns).aggregate([([], "count_all")]).to_pylist():
+        for row in read_table(path, columns=columns).group_by(columns).aggregate([([], "count_all")]).to_pylist():
             key = (row["source_id"], row["license_spdx"], row["lang"])
             held[key] = held.get(key, 0) + row["count_all"]
     return dict(sorted(held.items()))

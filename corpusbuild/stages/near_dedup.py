@@ -16,6 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from corpusbuild import law, minhash, placement, removals, repeats, spool, unionfind
+from corpusbuild.arrow import read_table
 from corpusbuild.law import Buckets
 from corpusbuild.minhash import I64, U64, Ragged, SignParams
 from corpusbuild.model import Counts, Record, Tally, add_counts
@@ -352,7 +353,7 @@ def _cuts(part: Part) -> Cuts:
     """The cut paragraphs of a part."""
     if part.cuts is None:
         return Cuts(*np.empty((4, 0), np.int64))
-    table = pq.read_table(part.cuts, columns=["row", "paragraph", "start", "end"])
+    table = read_table(part.cuts, columns=["row", "paragraph", "start", "end"])
     return Cuts(*(table.column(name).to_numpy().astype(np.int64) for name in ("row", "paragraph", "start", "end")))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from corpusbuild.arrow import read_table
 from corpusbuild.errors import StageError
 from corpusbuild.model import Counts, Record, Tally
 from corpusbuild.parts import read_arrow
@@ -91,7 +91,7 @@ def largest_clusters(job: Job, source: str) -> list[tuple[str, int, float, float
     ]
     for path in (p for role in ("exact", "near") for entry in job.inputs.get(role, ()) for p in entry.files(".removed.parquet")):
         if source_and_part(path.name)[0] == index:
-            rows = pq.read_table(path, columns=["rule", "survivor", "cluster", "similarity"])
+            rows = read_table(path, columns=["rule", "survivor", "cluster", "similarity"])
             rows = rows.filter(np.array([rule != AGAINST for rule in rows.column("rule").to_pylist()], np.bool_))
             heads = [c or s for c, s in zip(rows.column("cluster").to_pylist(), rows.column("survivor").to_pylist(), strict=True)]
             one = pa.table({"head": pa.array(heads, pa.string()), "similarity": rows.column("similarity")}).group_by("head")

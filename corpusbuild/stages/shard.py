@@ -16,6 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from corpusbuild import pii, spool
+from corpusbuild.arrow import read_table
 from corpusbuild.errors import StageError
 from corpusbuild.hashing import file_sha256
 from corpusbuild.minhash import halves
@@ -305,7 +306,7 @@ def _marks(path: str | None, what: str) -> Marks:
     if path is None:
         nothing = np.empty(0, np.int64)
         return Marks(nothing, nothing, nothing, [])
-    table = pq.read_table(path, columns=["row", "start", "end", what])
+    table = read_table(path, columns=["row", "start", "end", what])
     table = table.take(pa.array(np.argsort(table.column("row").to_numpy(), kind="stable")))
     rows, starts, ends = (table.column(name).to_numpy().astype(np.int64) for name in ("row", "start", "end"))
     return Marks(rows, starts, ends, table.column(what).to_pylist())
@@ -341,7 +342,7 @@ def _kept(removed: Sequence[str], rows: int) -> NDArray[np.int64]:
     """The rows of a part that no table removes."""
     stays = np.ones(rows, np.bool_)
     for path in removed:
-        stays[pq.read_table(path, columns=["row"]).column("row").drop_null().to_numpy()] = False
+        stays[read_table(path, columns=["row"]).column("row").drop_null().to_numpy()] = False
     return np.flatnonzero(stays)
 
 
@@ -439,7 +440,7 @@ def spread_clusters(task: Names, out: Out) -> None:
     kept = _kept(task.part.removed, task.part.rows)
     names, rows = pa.chunked_array([], pa.string()), np.empty(0, np.int64)
     if task.part.clusters is not None and len(kept):
-        table = pq.read_table(task.part.clusters, columns=["row", "cluster"])
+        table = read_table(task.part.clusters, columns=["row", "cluster"])
         of_part = table.column("row").to_numpy()
         at = np.minimum(np.searchsorted(kept, of_part), len(kept) - 1)
         stays = kept[at] == of_part
