@@ -22,7 +22,7 @@ from corpusbuild.minhash import I64, U64, Ragged, SignParams
 from corpusbuild.model import Counts, Record, Tally, add_counts
 from corpusbuild.parts import read_arrow
 from corpusbuild.placement import Part
-from corpusbuild.signfile import read_band, read_sets, write_signs
+from corpusbuild.signfile import UNKEPT, read_band, read_sets, write_signs
 from corpusbuild.stage import Job, Out, Stage, Task
 from corpusbuild.texts import Cuts, Texts, remaining
 
@@ -168,7 +168,7 @@ def spread_keys(task: Step, out: Out) -> None:
     with spool.writing(out.scratch("")) as cells:
         for band in range(task.params.sign.bands):
             members["key"] = np.concatenate([keys.of(band) for keys in group])
-            cells.add(np.uint64(band << bits) | spool.partition_of(members["key"], bits), members)
+            cells.add(np.uint64(band << bits) | spool.partition_of(members["key"] << UNKEPT, bits), members)
 
 
 class _Keys:

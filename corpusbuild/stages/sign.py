@@ -42,4 +42,4 @@ def sign_part(task: SignPart, out: Out) -> Any:
     }
 
 
-STAGE = Stage("sign", version=3, build=build)
+STAGE = Stage("sign", version=4, build=build)
