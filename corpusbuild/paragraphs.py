@@ -3,17 +3,15 @@
 Nothing of this is kept between stages: found again, at some 3 ms a MB, it costs less than what it weighs on a disk, which is as much as the text.
 """
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from blake3 import blake3
-from numpy.typing import NDArray
 
 from corpusbuild import kernels
 from corpusbuild.minhash import I64, U64, halves
 from corpusbuild.text import paragraphs
-from corpusbuild.texts import Texts
+from corpusbuild.texts import Texts, white_space
 
 
 class Paragraphs(NamedTuple):
@@ -66,10 +64,5 @@ def _places(texts: Texts) -> tuple[I64, I64]:
     begin, end = int(texts.offsets[0]), int(texts.offsets[-1])
     n = len(texts.offsets) - 1
     places, counts = np.empty((4, n + int(np.count_nonzero(texts.data[begin:end] == 10))), np.int64), np.zeros(n, np.int64)
-    return counts, places[:, : paragraphs.paragraphs(*texts, _spaces(), places, counts)]
-
-
-@cache
-def _spaces() -> NDArray[np.bool_]:
-    """For each code point, up to the last that is, whether it is white space."""
-    return np.array([chr(c).isspace() for c in range(0x3001)], np.bool_)
+    bounds = texts.offsets[:-1], texts.offsets[1:]
+    return counts, places[:, : paragraphs.paragraphs(texts.data, *bounds, white_space(), places, counts)]

@@ -241,7 +241,8 @@ def test_cluster_is_the_smallest_row_of_the_corpus_that_shares_it(tmp_path: Path
 # --- decisions ---
 
 
-def test_shards_hold_what_the_decisions_leave(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["compiled", "reference"])
+def test_shards_hold_what_the_decisions_leave(tmp_path: Path, form: Any) -> None:
     text = "ana@example.com\n\nrepeated bo@example.com\n\nend"
     spans = [{"row": 1, "kind": "email", "start": 0, "end": 15}, {"row": 1, "kind": "email", "start": 26, "end": 40}]
     scrub = decisions(tmp_path / "scrub", "scrub", [part_name(0)], source="s0", spans={part_name(0): spans})
@@ -249,11 +250,28 @@ def test_shards_hold_what_the_decisions_leave(tmp_path: Path) -> None:
     name = part_name_of(0, part_name(0))
     cuts = [{"row": 1, "paragraph": 1, "start": 17, "end": 40}]
     exact = decisions(tmp_path / "exact", "exact_dedup", [name], removed={name: [{"row": 2}]}, cuts={name: cuts})
-    corpus = build(tmp_path, [[["protected", text, "repeated"]]], decontaminate=[protected], scrub=[scrub], exact=[exact])
+    with kernels.using(kernels.Kernels(form)):
+        corpus = build(tmp_path, [[["protected", text, "repeated"]]], decontaminate=[protected], scrub=[scrub], exact=[exact])
     [row] = rows(corpus)
     assert (row["id"], row["url"], row["text"], row["pii_redactions"]) == ("s0:1", "files/s0.jsonl#2", "<EMAIL>\n\nend", 1)
     assert manifest(corpus)["pii"] == {"emails": 1, "phones": 0, "cards": 0, "ips": 0, "keys": 0}
     assert corpus.contents.counts["s0"].also["email"] == 1
+
+
+@pytest.mark.parametrize("form", ["compiled", "reference"])
+def test_a_document_of_which_nothing_is_left_must_be_removed(tmp_path: Path, form: Any) -> None:
+    name = part_name_of(0, part_name(0))
+    cuts = [{"row": 1, "paragraph": 0, "start": 0, "end": 1}]
+    exact = decisions(tmp_path / "exact", "exact_dedup", [name], cuts={name: cuts})
+    with kernels.using(kernels.Kernels(form)), pytest.raises(StageError, match="s0:1: every paragraph is cut but no decision removes"):
+        build(tmp_path, [[["x", "y"]]], exact=[exact])
+
+
+def test_a_kind_of_personal_data_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    spans = [{"row": 0, "kind": "shoe", "start": 0, "end": 1}]
+    scrub = decisions(tmp_path / "scrub", "scrub", [part_name(0)], source="s0", spans={part_name(0): spans})
+    with pytest.raises(StageError, match=r"part-00000.spans.parquet: it has a kind of personal data that is not known"):
+        build(tmp_path, [[["x"]]], scrub=[scrub])
 
 
 def test_a_source_of_which_nothing_is_left_stops_the_build_unless_that_is_fine(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.placement import part_name_of
 from corpusbuild.rowdigest import row_digests, rows_digest
 from corpusbuild.stage import Input, Job, Out, Stage, Task
-from corpusbuild.text import effective
+from corpusbuild.texts import I64, Cuts, NothingLeftError, Spans, effective_texts, texts_of
 
 MANIFEST = "_MANIFEST.json"
 MANIFEST_SHA256 = f"{MANIFEST}.sha256"
@@ -245,15 +245,20 @@ def _documents(part: Slice, params: Params) -> Documents:
     source = params.sources[part.source]
     table = read_arrow(Path(part.documents))
     rows = _kept(part.removed, len(table))[part.skip : part.skip + part.take]
-    # a run of rows need not be copied
-    whole = int(rows[-1]) - int(rows[0]) + 1 == len(rows)
-    table = table.slice(int(rows[0]), len(rows)) if whole else table.take(pa.array(rows))
-    texts, redacted, redactions = _texts(table.column("text"), table.column("id"), rows, _cuts(part.cuts), _spans(part.spans), params)
-    _, places, data = texts.buffers()
-    offsets = np.frombuffer(places, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    view = memoryview(data)
+    cuts, spans = _cuts(part.cuts), _spans(part.spans)
+    (all_texts,) = texts_of(pa.chunked_array([table.column("text").combine_chunks()]))
+    table = table.drop_columns(["text"])
+    try:
+        data, offsets = effective_texts(all_texts, rows, cuts, spans, [pii.PLACEHOLDERS[kind] for kind in pii.ALL_KINDS])
+    except NothingLeftError as e:
+        id = table.column("id")[e.row].as_py()
+        raise StageError("shard", id, "every paragraph is cut but no decision removes the document") from None
+    table = table.take(pa.array(rows))
+    redacted, redactions = _redactions(rows, cuts, spans, params)
+    view = data.data
     sha256 = b"".join([hashlib.sha256(view[start:end]).digest() for start, end in pairwise(offsets.tolist())])
     n = len(rows)
+    texts = pa.Array.from_buffers(pa.large_string(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     in_val = np.frombuffer(sha256, ">u8")[::4] % 1000 < params.sharding.val_permille  # as text.split_of
     files = pa.array(source.urls, pa.string()).take(table.column("file").combine_chunks())
     columns = {
@@ -281,61 +286,49 @@ def _kept_columns(table: pa.Table, source: ShardSource, params: Params) -> dict[
     return {name: pa.array(values.get(name, [None] * len(table)), pa.string()) for name in names}
 
 
-class Marks(NamedTuple):
-    """What a table says about places of texts, by row of the part: for a cut the paragraph, for a span the kind."""
-
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    what: Sequence[Any]
-
-    def of(self, row: int) -> list[tuple[int, int, Any]]:
-        a, b = np.searchsorted(self.rows, [row, row + 1]).tolist()
-        return list(zip(self.starts[a:b].tolist(), self.ends[a:b].tolist(), self.what[a:b], strict=True))
+def _cuts(path: str | None) -> Cuts:
+    return Cuts(*_marks(path, ["row", "paragraph", "start", "end"]))
 
 
-def _cuts(path: str | None) -> Marks:
-    return _marks(path, "paragraph")
+def _spans(path: str | None) -> Spans:
+    return Spans(*_marks(path, ["row", "start", "end", "kind"]))
 
 
-def _spans(path: str | None) -> Marks:
-    return _marks(path, "kind")
-
-
-def _marks(path: str | None, what: str) -> Marks:
+def _marks(path: str | None, names: list[str]) -> list[I64]:
+    """Columns of a table that says something about places of texts, by row of the part; a kind as its index."""
     if path is None:
-        nothing = np.empty(0, np.int64)
-        return Marks(nothing, nothing, nothing, [])
-    table = read_table(path, columns=["row", "start", "end", what])
-    table = table.take(pa.array(np.argsort(table.column("row").to_numpy(), kind="stable")))
-    rows, starts, ends = (table.column(name).to_numpy().astype(np.int64) for name in ("row", "start", "end"))
-    return Marks(rows, starts, ends, table.column(what).to_pylist())
+        return list(np.empty((len(names), 0), np.int64))
+    table = read_table(path, columns=names)
+    order = np.argsort(table.column("row").to_numpy(), kind="stable")
+    return [_numbers(path, table.column(name)).astype(np.int64)[order] for name in names]
 
 
-def _texts(
-    column: pa.ChunkedArray, ids: pa.ChunkedArray, rows: NDArray[np.int64], cuts: Marks, spans: Marks, params: Params
-) -> tuple[pa.Array, NDArray[np.int32], dict[str, int]]:
-    """The texts of ``rows`` as their decisions leave them, how many pieces of personal data are replaced in each, and how many of each kind."""
-    redacted, redactions = np.zeros(len(rows), np.int32), dict.fromkeys(params.pii, 0)
-    changed = np.flatnonzero(np.isin(rows, np.union1d(cuts.rows, spans.rows)))
-    texts = []
-    for i, text in zip(changed.tolist(), column.take(pa.array(changed)).to_pylist(), strict=True):
-        row = int(rows[i])
-        cut, found = cuts.of(row), spans.of(row)
-        left = effective(text, {paragraph for _, _, paragraph in cut}, [(start, end, pii.PLACEHOLDERS[kind]) for start, end, kind in found])
-        if left is None:
-            raise StageError("shard", ids[i].as_py(), "every paragraph is cut but no decision removes the document")
-        texts.append(left)
-        kinds = [kind for at, _, kind in found if not any(start <= at < end for start, end, _ in cut)]
-        redacted[i] = len(kinds)
-        for kind in kinds:
-            redactions[kind] += 1
-    array = column.combine_chunks()
-    if len(changed):
-        mask = np.zeros(len(rows), np.bool_)
-        mask[changed] = True
-        array = pc.replace_with_mask(array, pa.array(mask), pa.array(texts, array.type))
-    return array, redacted, redactions
+def _numbers(path: str, column: pa.ChunkedArray) -> NDArray[Any]:
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy())
+    kinds = pc.index_in(column, pa.array(pii.ALL_KINDS))
+    if kinds.null_count:
+        raise StageError("shard", Path(path).name, "it has a kind of personal data that is not known; run the stage scrub again")
+    return np.asarray(kinds.to_numpy())
+
+
+def _redactions(rows: I64, cuts: Cuts, spans: Spans, params: Params) -> tuple[NDArray[np.int32], dict[str, int]]:
+    """How many pieces of personal data are replaced in each text, and how many of each kind. What is cut is not replaced."""
+    cut = _places(cuts.rows, cuts.starts)
+    order = np.argsort(cut, kind="stable")
+    at = np.searchsorted(cut[order], _places(spans.rows, spans.starts), side="right") - 1
+    gone = at >= 0
+    last = order[at[gone]]
+    gone[gone] = (cuts.rows[last] == spans.rows[gone]) & (spans.starts[gone] < cuts.ends[last])
+    counted = ~gone & np.isin(spans.rows, rows)
+    kinds = np.bincount(spans.words[counted], minlength=len(pii.ALL_KINDS)).tolist()
+    redacted = np.bincount(np.searchsorted(rows, spans.rows[counted]), minlength=len(rows)).astype(np.int32)
+    return redacted, {kind: kinds[pii.ALL_KINDS.index(kind)] for kind in params.pii}
+
+
+def _places(rows: I64, points: I64) -> I64:
+    """Numbers that are in the order of rows and code points; no text has 2**40 of these."""
+    return rows << 40 | points
 
 
 def _kept(removed: Sequence[str], rows: int) -> NDArray[np.int64]:
