@@ -85,7 +85,7 @@ def decide_part(task: Step, out: Out) -> Any:
     cut = (links["at"] - np.uint64(part.first_paragraph)).astype(np.int64)
     owners = placement.paragraph_owners(parts, links["first"])
     survivors = placement.ids(parts, owners)
-    pq.write_table(_cuts(part, rows, cut, _spans(spread, cut), survivors), out.path(".cuts.parquet"), compression="zstd")
+    _write_cuts(out.path(".cuts.parquet"), _cuts(part, rows, cut, _spans(spread, cut), survivors))
 
     alive = placement.alive(part)
     lost = np.bincount(rows[cut], minlength=part.docs)
@@ -117,6 +117,12 @@ def _cuts(part: Part, rows: I64, cut: I64, spans: I64, survivors: pa.ChunkedArra
     return pa.table(columns, schema=CUTS)
 
 
+def _write_cuts(path: Path, cuts: pa.Table) -> None:
+    """Numbers that rise are written a byte of all after another, which zstd makes a third less of."""
+    numbers = dict.fromkeys(("row", "paragraph", "start", "end"), "BYTE_STREAM_SPLIT")
+    pq.write_table(cuts, path, compression="zstd", compression_level=3, use_dictionary=["source"], column_encoding=numbers)
+
+
 def _digests(part: Part, spans: BufferedWriter) -> Iterator[NDArray[Any]]:
     """The digests of the paragraphs of documents that are still there, in blocks. Where each paragraph of any document stands is written to ``spans``."""
     alive, first, row = placement.alive(part), part.first_paragraph, 0
@@ -145,4 +151,4 @@ def _matches(bits: int) -> list[str]:
     return [f"match-{bits}-{i:05d}" for i in range(1 << bits)]
 
 
-STAGE = Stage("exact_dedup", version=3, build=build, names_output=lambda params: None)
+STAGE = Stage("exact_dedup", version=4, build=build, names_output=lambda params: None)
