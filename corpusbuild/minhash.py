@@ -16,6 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from corpusbuild import kernels
+from corpusbuild.codepoints import ASSIGNED, CODE_POINTS
 from corpusbuild.model import Record
 from corpusbuild.texts import Texts
 
@@ -27,7 +28,6 @@ MASK = 2**64 - 1
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 GOLDEN = 0x9E3779B97F4A7C15
 BLOCK = 1 << 20  # code points worked on at once
-CODE_POINTS = 0x110000
 LANES = 2048  # shingles whose permuted values are held at once: with 128 permutations 1 MB, which a core's cache holds
 
 
@@ -324,7 +324,7 @@ def batches(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
 def _is_word() -> NDArray[np.bool_]:
     """For each code point whether ``\\w`` matches it. Lower case never changes that."""
     table = np.zeros(CODE_POINTS, np.bool_)
-    for run in re.finditer(r"\w+", _every_code_point()):
+    for run in re.finditer(r"\w+", _every_assigned()):
         table[run.start() : run.end()] = True
     return table
 
@@ -332,12 +332,15 @@ def _is_word() -> NDArray[np.bool_]:
 @cache
 def letters() -> U32:
     """For each code point of a word its lower case, and 0 for every other."""
-    lowered = np.frombuffer(lower(_every_code_point()).encode("utf-32-le", "surrogatepass"), "<u4")
-    return np.where(_is_word(), lowered, 0).astype(np.uint32)
+    found = np.zeros(CODE_POINTS, np.uint32)
+    lowered = np.frombuffer(lower(_every_assigned()).encode("utf-32-le", "surrogatepass"), "<u4")
+    found[:ASSIGNED] = np.where(_is_word()[:ASSIGNED], lowered, 0)
+    return found
 
 
-def _every_code_point() -> str:
-    return np.arange(CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+def _every_assigned() -> str:
+    """The code points that may be letters: behind them there are none, and looking at all takes four times as long."""
+    return np.arange(ASSIGNED, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def _runs(mask: NDArray[np.bool_]) -> tuple[I64, I64]:

@@ -119,3 +119,10 @@ def test_bands_must_divide_permutations(num_perm: int, bands: int, remedy: str) 
 def test_signing_nothing_gives_empty_columns() -> None:
     signs = minhash.signs([], SignParams())
     assert [len(signs.hi), len(signs.lo), len(signs.shingles), signs.bands.shape] == [0, 0, 0, (16, 0)]
+
+
+def test_every_letter_there_is_is_in_the_tables():
+    every = list(map(chr, range(0x110000)))
+    words = [bool(re.match(r"\w", c)) for c in every]
+    assert minhash._is_word().tolist() == words
+    assert minhash.letters().tolist() == [ord(minhash.lower(c)) if word else 0 for c, word in zip(every, words, strict=True)]
