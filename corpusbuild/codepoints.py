@@ -12,6 +12,9 @@ CODE_POINTS = sys.maxunicode + 1
 ASSIGNED = 0x40000
 """Above these planes there are only code points for private use and those that choose a variant, of which Python says nothing."""
 
+BLOCK = 256
+"""Code points looked at together, to skip those of whose kind nothing decomposes."""
+
 SPACE, ALPHA, LETTER, EDGE = (np.uint32(1 << bit) for bit in (24, 25, 26, 27))
 LOWER = np.uint32(0x1FFFFF)
 
@@ -52,11 +55,13 @@ def order() -> NDArray[np.uint8]:
     point before, is in NFC."""
     text = _every()
     found = np.zeros(CODE_POINTS, np.uint8)
-    marks = [at for start, end in _runs(r"[^\w\s]+") for at in range(start, end)]
-    found[marks] = [unicodedata.combining(text[at]) for at in marks]
+    for start, end in _runs(r"[^\w\s]+"):
+        found[start:end] = list(map(unicodedata.combining, text[start:end]))
     # what decomposes and is not the second of a pair that composes stays as it is, where NFC says so
-    for start, end in _runs(r"[^\n]+"):
-        parts = list(map(unicodedata.decomposition, text[start:end]))
+    for start in range(0, ASSIGNED, BLOCK):
+        if unicodedata.is_normalized("NFD", text[start : start + BLOCK]):  # most: nothing in it decomposes
+            continue
+        parts = list(map(unicodedata.decomposition, text[start : start + BLOCK]))
         for at in (start + i for i, part in enumerate(parts) if part and part[0] != "<"):
             if unicodedata.normalize("NFC", text[at]) != text[at]:
                 found[at] = TURNS
