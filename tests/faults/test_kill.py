@@ -17,7 +17,6 @@ from conftest import copy_sample
 from disk import Killed, struck
 from projects import ROOT, doit, doit_here, jsonl, make_project, story, stuck_in_shard, tree
 
-from corpusbuild.machinecode import make_ready
 from corpusbuild.model import Key
 from corpusbuild.staging import CONTENTS
 from corpusbuild.store import Store
@@ -44,7 +43,8 @@ def whole(empty, tmp_path_factory):
     """The same project, built without interruption, and how many disk operations that took."""
     folder = tmp_path_factory.mktemp("whole") / "project"
     shutil.copytree(empty, folder)
-    make_ready(print)  # or the first build would make the kernels, which the others find
+    shutil.copytree(empty, folder.with_name("first"))
+    assert doit_here(folder.with_name("first"), "build:tiny", "--executor", "serial") == 0  # loads the kernels, which writes
     with pytest.MonkeyPatch.context() as patch, struck(patch, None) as seen:
         assert doit_here(folder, "build:tiny", "--executor", "serial") == 0
     assert len(seen) > 150
