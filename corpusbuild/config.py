@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from corpusbuild import identifiers, language, licenses, pii, plugins, strict
 from corpusbuild.errors import ConfigError
 from corpusbuild.hashing import config_sha256, file_sha256
-from corpusbuild.kernels import Form
+from corpusbuild.kernels import Choice
 from corpusbuild.mix import Share, share
 from corpusbuild.model import Record
 from corpusbuild.quality import FilterParams
@@ -201,8 +201,9 @@ class Run(Record):
     """0 means as many as there are cores, and memory for."""
     memory: Annotated[str, Meta(pattern=r"^\d+(\.\d+)? ?(MB|GB|TB)$(?!\n)")] = "1.5 GB"
     """For all processes together."""
-    kernels: Form = "compiled"
-    """``reference`` runs the plain form of every kernel, much slower, to the same bytes."""
+    kernels: Choice = "auto"
+    """``auto`` runs compiled loops where a step reads enough text to be worth loading them, ``compiled`` everywhere, ``reference`` their plain forms,
+    much slower. The bytes are the same."""
     concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
     attempts: Annotated[int, Meta(ge=1, le=100)] = 4
     timeout: Annotated[float, Meta(gt=0)] = 30.0

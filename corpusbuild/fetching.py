@@ -53,7 +53,7 @@ def fetch_steps(
             how=how,
             progress=tell,
             workers=1 if (options.executor or run.executor) == "serial" else options.workers or run.workers,
-            kernels=lambda: make_ready(say) if run.kernels == "compiled" else PLAIN,
+            kernels=lambda: make_ready(say) if run.kernels != "reference" else PLAIN,
         )
     )
     return {o.source.id: o.error or _quarantined(o.fetched) for o in outcomes}

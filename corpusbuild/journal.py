@@ -16,8 +16,8 @@ import msgspec
 from corpusbuild.durable import disk
 from corpusbuild.model import Contents, total
 from corpusbuild.plan import Plan
-from corpusbuild.stage import Step
 from corpusbuild.store import Store
+from corpusbuild.workshop import text_bytes
 
 
 class Journal:
@@ -64,15 +64,6 @@ class Journal:
     def _write(self, event: str, **fields: Any) -> None:
         with disk(self._file), self._file.open("ab") as file:
             file.write(msgspec.json.encode({"event": event, **fields}) + b"\n")
-
-
-def text_bytes(step: Step, store: Store) -> int:
-    """Bytes of text that a step reads, as far as its inputs say."""
-    by_role = [
-        sum(total(list(store.contents(s.stage.name, s.key).counts.values())).also.get("text_bytes", 0) for s in by)
-        for by in step.inputs.values()
-    ]
-    return max(by_role, default=0)
 
 
 def runs(store: Store, build: str | None = None) -> Iterator[tuple[Path, list[dict[str, Any]]]]:

@@ -12,12 +12,15 @@ import msgspec
 from corpusbuild.errors import Cancelled, StageError
 from corpusbuild.executors import open_executor
 from corpusbuild.executors.base import Executor, Policy, Progress, Resources
-from corpusbuild.kernels import PLAIN, Form, Kernels
+from corpusbuild.kernels import PLAIN, Choice, Kernels
 from corpusbuild.machinecode import make_ready
-from corpusbuild.model import Contents, Counts
+from corpusbuild.model import Contents, Counts, total
 from corpusbuild.stage import Input, Job, Mapper, Out, Step, Task
 from corpusbuild.staging import Staging, perform
 from corpusbuild.store import Store
+
+LITTLE_TEXT = 6_000_000
+"""Bytes of text below which a step is done sooner by the plain forms: every worker takes some 0.7 s to load the compiled ones."""
 
 
 @dataclass
@@ -33,7 +36,7 @@ class Workshop(AbstractContextManager["Workshop"]):
     policy: Policy = field(default_factory=Policy)
     tell: Callable[[str, Progress], None] = lambda label, progress: None
     """Told of every part of a step that ended: the step's label, and how far its map is."""
-    kernels: Form = "reference"
+    kernels: Choice = "reference"
     worked: dict[str, float] = field(default_factory=dict)
     """Label of a step -> seconds that its tasks took in this run, all together."""
     _pool: Executor | None = field(default=None, init=False)
@@ -48,10 +51,12 @@ class Workshop(AbstractContextManager["Workshop"]):
                 self._pool = open_executor(self.executor, self.workers, self.memory)
             return self._pool
 
-    def form(self) -> Kernels:
-        """The kernels that tasks run with, made ready when the first task needs them."""
+    def form(self, text_bytes: int) -> Kernels:
+        """The kernels that the tasks of a step run with that reads so much text, made ready when the first such step needs them."""
+        if self.kernels == "reference" or (self.kernels == "auto" and text_bytes < LITTLE_TEXT):
+            return PLAIN
         with self._opening:
-            if self._form.form != self.kernels:
+            if self._form is PLAIN:
                 self._form = make_ready(self.say)
             return self._form
 
@@ -93,6 +98,15 @@ def realise(step: Step, shop: Workshop) -> Contents:
         counts = stage.build(job)
         check_counts(step.label, counts, [store.contents(s.stage.name, s.key).counts for s in step.follows])
         return store.commit(staging, stage.name, step.key, stage.version, step.label, counts)
+
+
+def text_bytes(step: Step, store: Store) -> int:
+    """Bytes of text that a step reads, as far as its inputs say."""
+    by_role = [
+        sum(total(list(store.contents(s.stage.name, s.key).counts.values())).also.get("text_bytes", 0) for s in by)
+        for by in step.inputs.values()
+    ]
+    return max(by_role, default=0)
 
 
 def _told_once(label: str, shop: Workshop) -> Callable[[str], None]:
@@ -150,7 +164,7 @@ def _mapper(step: Step, staging: Staging, shop: Workshop, memory: int) -> Mapper
                     reused += 1
                     values[task.name] = done.value
 
-        pool, form = shop.pool(), shop.form()
+        pool, form = shop.pool(), shop.form(text_bytes(step, shop.store))
         known = len(tasks) if isinstance(tasks, Sized) else None
 
         def tell(progress: Progress) -> None:

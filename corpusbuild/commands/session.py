@@ -17,12 +17,13 @@ from corpusbuild.drive import open_workshop
 from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
 from corpusbuild.fetching import fetch_steps, is_fetched
-from corpusbuild.journal import Journal, text_bytes
+from corpusbuild.journal import Journal
 from corpusbuild.model import Key, total
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import BuildRecord, is_published, publish
 from corpusbuild.stage import Step
 from corpusbuild.undo import Undo, finish_pending
+from corpusbuild.workshop import text_bytes
 
 
 @dataclass

@@ -16,6 +16,10 @@ MODULES: tuple[str, ...] = ("blake3", "contamination", "law", "minhash", "normal
 Form = Literal["compiled", "reference"]
 
 
+Choice = Literal["auto", "compiled", "reference"]
+"""What a person may say: ``auto`` compiles where there is enough text to be worth loading the compiler."""
+
+
 class Kernels(NamedTuple):
     """Which form runs, and the folder where this machine keeps the compiled one ("" for wherever the compiler keeps it)."""
 

@@ -43,8 +43,6 @@ def whole(empty, tmp_path_factory):
     """The same project, built without interruption, and how many disk operations that took."""
     folder = tmp_path_factory.mktemp("whole") / "project"
     shutil.copytree(empty, folder)
-    shutil.copytree(empty, folder.with_name("first"))
-    assert doit_here(folder.with_name("first"), "build:tiny", "--executor", "serial") == 0  # loads the kernels, which writes
     with pytest.MonkeyPatch.context() as patch, struck(patch, None) as seen:
         assert doit_here(folder, "build:tiny", "--executor", "serial") == 0
     assert len(seen) > 150
