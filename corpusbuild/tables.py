@@ -80,7 +80,7 @@ def parquet_batches(path: Path, text_field: str, id_field: str | None, keep: Seq
             row = 0
             about = file.metadata.row_group(group)
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES * about.num_rows // max(1, about.total_byte_size)))
-            for batch in file.iter_batches(rows, row_groups=[group], columns=list(dict.fromkeys(columns))):
+            for batch in file.iter_batches(rows, row_groups=[group], columns=list(dict.fromkeys(columns)), use_threads=False):
                 texts, *others = (_plain_column(batch.column(name)) for name in columns)
                 where = [pa.array(np.full(batch.num_rows, group, np.int64)), pa.array(np.arange(row, row + batch.num_rows, dtype=np.int64))]
                 arrays = [*where, texts.cast(pa.large_binary()), *others]
@@ -89,6 +89,8 @@ def parquet_batches(path: Path, text_field: str, id_field: str | None, keep: Seq
     except MemoryError:
         raise
     except (pa.ArrowException, OSError) as error:
+        if "Failed to launch" in str(error):  # a thread, for which there was no memory
+            raise MemoryError(str(error)) from None
         raise ValueError(f"is no sound Parquet file ({str(error).splitlines()[0]})") from None
 
 
