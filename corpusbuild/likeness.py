@@ -18,7 +18,7 @@ from corpusbuild.law import similarities
 from corpusbuild.minhash import SignParams, Signs
 from corpusbuild.parts import part_of, read_arrow
 from corpusbuild.quality import Failure, FilterParams
-from corpusbuild.signfile import agreeing
+from corpusbuild.signfile import agreeing, paragraph_counts, read_sets
 from corpusbuild.text import normalize, paragraphs
 
 NEAREST = 5
@@ -69,7 +69,7 @@ def likeness(built: Built, given: str) -> Likeness:
         signs = minhash.signs([text], params)
         shingles = int(signs.shingles[0])
         near, candidates = _nearest(built, text, signs, params)
-        repeated = list(_repeated(built, [text[start:end] for start, end in where]))
+        repeated = list(_repeated(built, [text[start:end] for start, end in where], params))
     judged = tuple(_judged(built, text))
     dropped, uncompared = _dropped(built, text, judged)
     return Likeness(
@@ -119,15 +119,26 @@ def _nearest(built: Built, text: str, own: Signs, params: SignParams) -> tuple[l
     return near[:NEAREST], len(found)
 
 
-def _repeated(built: Built, pieces: list[str]) -> Iterator[tuple[int, Document]]:
-    """For each paragraph the first document in plan order that holds an equal one. Reads every text until all are found."""
+def _repeated(built: Built, pieces: list[str], params: SignParams) -> Iterator[tuple[int, Document]]:
+    """For each paragraph the first document in plan order that holds an equal one.
+
+    A document of one paragraph is an equal one only if their shingle sets are equal, which its signs tell; of the others the texts are searched.
+    """
     wanted = {piece: number for number, piece in enumerate(pieces, 1)}
-    for source, part, _ in _signed(built, ".signs.arrow"):
+    signs = minhash.signs(list(wanted), params)
+    sets = dict(zip(wanted, zip(signs.hi, signs.lo, strict=True), strict=True))
+    for source, part, path in _signed(built, ".signs.arrow"):
         if not wanted:
             return
+        (hi, lo, _), several = read_sets(path), np.flatnonzero(paragraph_counts(path) > 1)
+        alike = {piece: np.flatnonzero((hi == sets[piece][0]) & (lo == sets[piece][1])) for piece in wanted}
+        if not len(several) and not any(map(len, alike.values())):
+            continue
         column = read_arrow(_documents(built, source, part), ["text"]).column("text")
+        longer = column.take(pa.array(several)) if len(several) < len(column) else column
         for piece, number in list(wanted.items()):
-            for row in np.flatnonzero(pc.match_substring(column, piece).to_numpy()).tolist():
+            holding = several[np.flatnonzero(pc.match_substring(longer, piece).to_numpy())] if len(several) else several
+            for row in np.union1d(holding, alike[piece]).tolist():
                 text = column[row].as_py()
                 if any(text[start:end] == piece for start, end in paragraphs(text)):
                     del wanted[piece]
