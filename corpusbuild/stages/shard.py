@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 from msgspec import Meta
@@ -233,6 +232,8 @@ class Documents(NamedTuple):
 
 
 def _tally(documents: Documents, params: Params) -> Tally:
+    import pyarrow.compute as pc  # which every command would pay for
+
     n, splits = len(documents.sizes), documents.table.column("split")
     val = int(pc.sum(pc.equal(splits, "val")).as_py())
     counts = sorted({"train": n - val, "val": val}.items(), key=lambda item: item[0] != splits[0].as_py())
@@ -242,6 +243,8 @@ def _tally(documents: Documents, params: Params) -> Tally:
 
 
 def _documents(part: Slice, params: Params) -> Documents:
+    import pyarrow.compute as pc  # which every command would pay for
+
     source = params.sources[part.source]
     table = read_arrow(Path(part.documents))
     rows = _kept(part.removed, len(table))[part.skip : part.skip + part.take]
@@ -304,6 +307,8 @@ def _marks(path: str | None, names: list[str]) -> list[I64]:
 
 
 def _numbers(path: str, column: pa.ChunkedArray) -> NDArray[Any]:
+    import pyarrow.compute as pc  # which every command would pay for
+
     if pa.types.is_integer(column.type):
         return np.asarray(column.to_numpy())
     kinds = pc.index_in(column, pa.array(pii.ALL_KINDS))
