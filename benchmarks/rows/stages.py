@@ -58,7 +58,7 @@ def measure(bench: Bench) -> Section:
     )
     section.table(("stage", "s", "CPU s", "CPU ms a MB", "MB/s", "busy", "peak MB", "MB on disk", "start, s"), rows)
     if flame(bench, project):
-        section.say("![flame graph](plots/flame.svg)")
+        section.say("A flame graph of all processes is in `plots/flame.svg`, which stays on the machine whose folders it names.")
     project.destroy()
     return section
 
