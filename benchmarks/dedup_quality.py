@@ -598,7 +598,7 @@ def versions(names: Iterable[str]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=real_text.WORK, help="folder for everything that is made (default: benchmarks/work)")
+    parser.add_argument("--work", type=Path, default=real_text.WORK, help="folder for everything that is made (default: benchmarks/.work)")
     parser.add_argument("--report", type=Path, default=HERE / "dedup_quality.md", help="where the tables go")
     parser.add_argument("--peers", nargs="*", default=sorted({name for name, *_ in PEERS}), choices=sorted(peers.TOOLS))
     parser.add_argument("--whole", action="store_true", help="give every tool all documents, the slow ones too")

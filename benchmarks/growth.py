@@ -397,7 +397,7 @@ def measured(name: str, n: int, folder: Path) -> tuple[float, int, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("slope", "documents", "bands"))
-    parser.add_argument("--work", type=Path, default=real_text.WORK, help="folder for everything that is made (default: benchmarks/work)")
+    parser.add_argument("--work", type=Path, default=real_text.WORK, help="folder for everything that is made (default: benchmarks/.work)")
     parser.add_argument("--documents", type=int, default=20_000_000)
     parser.add_argument("--repeats", type=int, default=REPEATS, help="of slope, of which the medians are told")
     parser.add_argument("--sizes", type=int, nargs="+", default=[250_000, 1_000_000, 4_000_000], help="documents, for bands")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
-WORK = HERE / "work"
+WORK = HERE / ".work"
 
 NOT_TEXT = re.compile(r"(?is)<(script|style|head|nav|header|footer)\b.*?</\1\s*>|<!--.*?-->")
 BLOCK_END = re.compile(r"(?i)</(p|div|li|tr|h[1-6]|pre|table|ul|ol|dl|dd|dt|section|title|item|note|page|info)\s*>")

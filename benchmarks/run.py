@@ -114,7 +114,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=1, help="times the first corpus")
     parser.add_argument("--quick", action="store_true", help="a few megabytes, to see that everything runs; judges nothing")
     parser.add_argument(
-        "--work", type=Path, default=real_text.WORK, help="folder for environments, text and builds (default: benchmarks/work)"
+        "--work", type=Path, default=real_text.WORK, help="folder for environments, text and builds (default: benchmarks/.work)"
     )
     options = parser.parse_args()
     if unknown := set(options.only) - set(ROWS):

@@ -6,10 +6,6 @@ Prints ``{"seconds", "found"}`` as ``re_scan.py`` does.
 """
 
 import json
-import sys
-import time
-from collections import Counter
-from multiprocessing import Pool
 
 import tldextract
 
@@ -19,7 +15,7 @@ tldextract.extract = tldextract.TLDExtract(
 
 from presidio_analyzer import Pattern, PatternRecognizer  # noqa: E402
 from presidio_analyzer.predefined_recognizers import CreditCardRecognizer, EmailRecognizer, IpRecognizer, PhoneRecognizer  # noqa: E402
-from re_scan import WORKERS, batches  # noqa: E402
+from re_scan import run  # noqa: E402 - after the list of domains is settled
 
 KEY = r"(?:AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36,}|sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[\w-]{35})"
 RECOGNISERS = (
@@ -39,12 +35,4 @@ def scan(lines):
 
 
 if __name__ == "__main__":
-    corpus, spans = sys.argv[1:]
-    found = Counter()
-    with open(corpus, "rb") as file, open(spans, "w") as out, Pool(WORKERS) as pool:
-        began = time.perf_counter()
-        for some in pool.imap(scan, batches(file)):
-            found.update(span["kind"] for span in some)
-            out.writelines(json.dumps(span) + "\n" for span in some)
-        took = time.perf_counter() - began
-    print(json.dumps({"seconds": took, "found": found}))
+    run(scan)

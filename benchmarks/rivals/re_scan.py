@@ -56,7 +56,8 @@ def batches(file):
         yield some
 
 
-if __name__ == "__main__":
+def run(scan):
+    """Scan the corpus that the command line names, in two processes, and print how long that took and what was found."""
     corpus, spans = sys.argv[1:]
     found = Counter()
     with open(corpus, "rb") as file, open(spans, "w") as out, Pool(WORKERS) as pool:
@@ -66,3 +67,7 @@ if __name__ == "__main__":
             out.writelines(json.dumps(span) + "\n" for span in some)
         took = time.perf_counter() - began
     print(json.dumps({"seconds": took, "found": found}))
+
+
+if __name__ == "__main__":
+    run(scan)

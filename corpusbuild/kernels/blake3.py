@@ -11,13 +11,13 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from corpusbuild.kernels.jit import inlined, kernel
+from corpusbuild.kernels.utf8 import BYTES
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
 LANES = 16
-BYTES = "Array(uint8, 1, 'C', readonly=True)"
 CHUNK, BLOCK, BLOCKS = 1024, 64, 16
 NONE, START, LAST = np.uint32(0), np.uint32(1), np.uint32(2 | 8)  # of a chunk that is all there is
 IV = np.array([0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19], np.uint32)

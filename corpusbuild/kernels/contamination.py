@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from corpusbuild.kernels.jit import kernel
+from corpusbuild.kernels.utf8 import BYTES, PLACES, decoded
 
-BYTES, PLACES = (f"Array({kind}, 1, 'C', readonly=True)" for kind in ("uint8", "int64"))  # what a mapped file gives
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 DOTTED = np.uint32(0x130)  # whose lower case is an i, and a mark, which is no part of a word
@@ -34,24 +34,9 @@ def grams(data: Any, offsets: Any, letters: Any, n: Any, learn: Any, table: Any,
                 code = np.uint32(data[i])
                 if code < np.uint32(0x80):
                     i += np.uint64(1)
-                elif code < np.uint32(0xE0):
-                    code = (code & np.uint32(0x1F)) << np.uint32(6) | np.uint32(data[i + np.uint64(1)] & 0x3F)
-                    i += np.uint64(2)
-                elif code < np.uint32(0xF0):
-                    code = (
-                        (code & np.uint32(0x0F)) << np.uint32(12)
-                        | np.uint32(data[i + np.uint64(1)] & 0x3F) << np.uint32(6)
-                        | np.uint32(data[i + np.uint64(2)] & 0x3F)
-                    )
-                    i += np.uint64(3)
                 else:
-                    code = (
-                        (code & np.uint32(0x07)) << np.uint32(18)
-                        | np.uint32(data[i + np.uint64(1)] & 0x3F) << np.uint32(12)
-                        | np.uint32(data[i + np.uint64(2)] & 0x3F) << np.uint32(6)
-                        | np.uint32(data[i + np.uint64(3)] & 0x3F)
-                    )
-                    i += np.uint64(4)
+                    code, size = decoded(data, i)
+                    i += size
                 letter = letters[np.uint64(code)]
             if letter:
                 h = (h ^ np.uint64(letter)) * FNV_PRIME

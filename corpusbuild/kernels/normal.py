@@ -7,33 +7,11 @@ from numpy.typing import NDArray
 
 from corpusbuild.codepoints import SPACE, TURNS
 from corpusbuild.kernels.jit import kernel, part
-
-BYTES, PLACES = (f"Array({kind}, 1, 'C', readonly=True)" for kind in ("uint8", "int64"))
-KINDS = "Array(uint32, 1, 'C', readonly=True)"
+from corpusbuild.kernels.utf8 import BYTES, KINDS, PLACES, decoded
 
 PLAIN: NDArray[np.bool_] = np.array([32 <= byte < 127 and byte != ord("\\") for byte in range(256)])
 """Bytes of a JSON string that stand for themselves, in its text and in the normal form."""
 LONGEST = 4  # bytes of a code point, at most
-
-
-@part(f"Tuple((uint32, uint64))({BYTES}, uint64)")
-def decoded(data: Any, i: Any) -> Any:
-    """The code point of two bytes or more at ``i``, and how many they are."""
-    first = np.uint32(data[i])
-    if first < np.uint32(0xE0):
-        return (first & np.uint32(0x1F)) << np.uint32(6) | np.uint32(data[i + np.uint64(1)] & 0x3F), np.uint64(2)
-    if first < np.uint32(0xF0):
-        return (
-            (first & np.uint32(0x0F)) << np.uint32(12)
-            | np.uint32(data[i + np.uint64(1)] & 0x3F) << np.uint32(6)
-            | np.uint32(data[i + np.uint64(2)] & 0x3F)
-        ), np.uint64(3)
-    return (
-        (first & np.uint32(0x07)) << np.uint32(18)
-        | np.uint32(data[i + np.uint64(1)] & 0x3F) << np.uint32(12)
-        | np.uint32(data[i + np.uint64(2)] & 0x3F) << np.uint32(6)
-        | np.uint32(data[i + np.uint64(3)] & 0x3F)
-    ), np.uint64(4)
 
 
 @part("uint64(uint32, Array(uint8, 1, 'C'), uint64)")

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from corpusbuild.kernels.jit import inlined, kernel, part
+from corpusbuild.kernels.utf8 import BYTES, PLACES
 
-BYTES, PLACES = (f"Array({kind}, 1, 'C', readonly=True)" for kind in ("uint8", "int64"))  # what a mapped file gives
 SPACE, TAB, LINE_END = np.uint8(32), np.uint8(9), np.uint8(10)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from corpusbuild.kernels.jit import inlined, kernel
+from corpusbuild.kernels.utf8 import BYTES, PLACES
 
-BYTES, PLACES = (f"Array({kind}, 1, 'C', readonly=True)" for kind in ("uint8", "int64"))  # what a mapped file gives
 DIGIT, LETTER, LINK, HEX, LOCAL = np.uint8(1), np.uint8(2), np.uint8(4), np.uint8(8), np.uint8(16)
 PHONE, CARD, IP = np.uint8(1), np.uint8(2), np.uint8(4)
 MARKS = {"email": b"@", "phone": b"+0123456789", "card": b"0123456789", "ip": b":0123456789", "key": b"-_Kz"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from corpusbuild.codepoints import ALPHA, EDGE, LETTER, LOWER, SPACE
 from corpusbuild.kernels.jit import kernel, part
-from corpusbuild.kernels.normal import BYTES, KINDS, PLACES, decoded
+from corpusbuild.kernels.utf8 import BYTES, KINDS, PLACES, decoded, eight
 
 AT_ONCE = 1 << 16
 """Words of a text that are remembered while it is read; one of more words is read again for its n-grams."""
@@ -29,21 +29,6 @@ CLASSES = np.array(
 _PRIME, _GOLDEN = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0x9E3779B97F4A7C15)
 _HIGH, _LOW = np.uint64(0x8080808080808080), np.uint64(0x7F7F7F7F7F7F7F7F)
 _FROM_A, _AFTER_Z = np.uint64(0x3F3F3F3F3F3F3F3F), np.uint64(0x2525252525252525)
-
-
-@part(f"uint64({BYTES}, uint64)")
-def _eight(text: Any, i: Any) -> Any:
-    """Eight bytes as a number, the first lowest."""
-    return (
-        np.uint64(text[i])
-        | np.uint64(text[i + np.uint64(1)]) << np.uint64(8)
-        | np.uint64(text[i + np.uint64(2)]) << np.uint64(16)
-        | np.uint64(text[i + np.uint64(3)]) << np.uint64(24)
-        | np.uint64(text[i + np.uint64(4)]) << np.uint64(32)
-        | np.uint64(text[i + np.uint64(5)]) << np.uint64(40)
-        | np.uint64(text[i + np.uint64(6)]) << np.uint64(48)
-        | np.uint64(text[i + np.uint64(7)]) << np.uint64(56)
-    )
 
 
 @part("uint64(uint64, uint64)")
@@ -71,11 +56,11 @@ def _marks(spelled: Any, keys: Any, marks: Any, factor: Any) -> Any:
 def _hash(text: Any, i: Any, length: Any) -> Any:
     h = length * _GOLDEN
     while length > np.uint64(8):
-        h = (h ^ _eight(text, i)) * _PRIME
+        h = (h ^ eight(text, i)) * _PRIME
         h ^= h >> np.uint64(32)
         i += np.uint64(8)
         length -= np.uint64(8)
-    h = (h ^ _first_bytes(_eight(text, i), length)) * _PRIME
+    h = (h ^ _first_bytes(eight(text, i), length)) * _PRIME
     return h ^ (h >> np.uint64(32))
 
 
@@ -141,7 +126,7 @@ def _word(text: Any, start: Any, end: Any, kinds: Any, keys: Any, marks: Any, fa
         i += length
     counts[ALPHAS] += seen & ALPHA != 0
     if body < body_end and body_end - body <= np.uint64(8):
-        _add(_marks(_lowered(_first_bytes(_eight(text, body), body_end - body)), keys, marks, factor), whole, counts)
+        _add(_marks(_lowered(_first_bytes(eight(text, body), body_end - body)), keys, marks, factor), whole, counts)
     return i, points
 
 
@@ -204,7 +189,7 @@ def _count(
         letters = word_length
         if seen == _LETTERS and (i == stop or text[i] < 0x80):
             if word_length <= np.uint64(8):
-                fields += _marks(_lowered(_first_bytes(_eight(text, word_start), word_length)), keys, marks, factor)
+                fields += _marks(_lowered(_first_bytes(eight(text, word_start), word_length)), keys, marks, factor)
                 held += 1
                 if held == 255:
                     _add(fields, ~np.uint64(0), counts)
@@ -233,12 +218,12 @@ def _count(
 @part(f"boolean({BYTES}, uint64, uint64, uint64)")
 def _same(text: Any, a: Any, b: Any, length: Any) -> Any:
     while length > np.uint64(8):
-        if _eight(text, a) != _eight(text, b):
+        if eight(text, a) != eight(text, b):
             return False
         a += np.uint64(8)
         b += np.uint64(8)
         length -= np.uint64(8)
-    return _first_bytes(_eight(text, a), length) == _first_bytes(_eight(text, b), length)
+    return _first_bytes(eight(text, a), length) == _first_bytes(eight(text, b), length)
 
 
 @kernel(f"int64({BYTES}, uint64[::1], uint64[::1], uint64[::1], uint64[::1], int64, int64, uint64[::1], boolean[::1], int64[::1], int64)")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from corpusbuild.kernels.jit import kernel
+from corpusbuild.kernels.utf8 import eight
 
 QUOTE, BACKSLASH, NEWLINE, RETURN, COMMA, COLON = 34, 92, 10, 13, 44, 58
 PARTS = "uint8[::1], uint8[::1], uint8[::1], uint8[::1], int64[:, ::1], uint64[:, ::1]"
@@ -100,21 +101,6 @@ ONES, HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(32), ONES * np.uint64(QUOTE), ONES * np.uint64(BACKSLASH)
 
 
-@kernel("uint64(uint8[::1], uint64)")
-def _word(data: Any, i: Any) -> Any:
-    """Eight bytes as one number, which the compiler makes one load of."""
-    return (
-        np.uint64(data[i])
-        | np.uint64(data[i + np.uint64(1)]) << np.uint64(8)
-        | np.uint64(data[i + np.uint64(2)]) << np.uint64(16)
-        | np.uint64(data[i + np.uint64(3)]) << np.uint64(24)
-        | np.uint64(data[i + np.uint64(4)]) << np.uint64(32)
-        | np.uint64(data[i + np.uint64(5)]) << np.uint64(40)
-        | np.uint64(data[i + np.uint64(6)]) << np.uint64(48)
-        | np.uint64(data[i + np.uint64(7)]) << np.uint64(56)
-    )
-
-
 @kernel("boolean(uint64)")
 def _is_plain(w: Any) -> Any:
     """Whether a string of JSON can hold all eight bytes as they are, and they are ASCII."""
@@ -133,7 +119,7 @@ def _has(w: Any, bytes_: Any) -> Any:
 def _skip_plain(data: Any, i: Any) -> Any:
     """Behind the bytes that a string can hold as they are."""
     u = np.uint64(i)
-    while _is_plain(_word(data, u)):
+    while _is_plain(eight(data, u)):
         u += np.uint64(8)
     while CLASS[data[u]] == 0:
         u += np.uint64(1)
@@ -145,7 +131,7 @@ def _copy_plain(data: Any, i: Any, out: Any, o: Any) -> Any:
     """As ``_skip_plain``, and write them. What is written behind them, at most seven bytes, will be written over."""
     u, v = np.uint64(i), np.uint64(o)
     while True:
-        w = _word(data, u)
+        w = eight(data, u)
         if not _is_plain(w):
             break
         out[v] = w
@@ -181,7 +167,7 @@ def digest(data: Any, begin: Any, end: Any, into: Any) -> Any:
     while i < end:
         w = np.uint64(0)
         if i + 8 <= end:
-            w = _word(data, np.uint64(i))
+            w = eight(data, np.uint64(i))
         else:
             for k in range(end - i):
                 w |= np.uint64(data[i + k]) << np.uint64(8 * k)
@@ -659,7 +645,7 @@ def separated(
     while at < end and count < len(rows):
         stop, found = at, False
         while stop + length <= end:
-            while stop + 8 <= end and not _has(_word(data, np.uint64(stop)), lead):
+            while stop + 8 <= end and not _has(eight(data, np.uint64(stop)), lead):
                 stop += 8
             while stop + length <= end and data[stop] != separator[0]:
                 stop += 1

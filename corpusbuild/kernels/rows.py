@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from corpusbuild.kernels.jit import inlined, kernel
+from corpusbuild.kernels.utf8 import BYTES, MARKS, PLACES
 
-BYTES, PLACES, MARKS = (f"Array({kind}, 1, 'C', readonly=True)" for kind in ("uint8", "int64", "boolean"))  # what a mapped file gives
 NULL, INTEGER, PIECE = np.uint8(0), np.uint8(1), np.uint8(2)
 
 
