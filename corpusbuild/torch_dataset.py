@@ -19,7 +19,7 @@ class Tensors(NamedTuple):
     segments: Any = None
 
 
-class TokenBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
+class TokenBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]  # torch is not typed here
     """``Tokens.batches`` as tensors, for a ``DataLoader`` with ``batch_size=None``; its arguments are those of ``Tokens.batches``.
 
     Without ``rank`` and ``world_size`` they are those of ``torch.distributed``, where that has been initialized. Of ``n`` workers of a loader

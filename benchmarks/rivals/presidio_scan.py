@@ -13,7 +13,7 @@ tldextract.extract = tldextract.TLDExtract(
     suffix_list_urls=()
 )  # the list of domains that it carries: it would ask the network for another one first
 
-from presidio_analyzer import Pattern, PatternRecognizer  # noqa: E402
+from presidio_analyzer import Pattern, PatternRecognizer  # noqa: E402 - after the list of domains is settled
 from presidio_analyzer.predefined_recognizers import CreditCardRecognizer, EmailRecognizer, IpRecognizer, PhoneRecognizer  # noqa: E402
 from re_scan import run  # noqa: E402 - after the list of domains is settled
 

@@ -150,7 +150,7 @@ def _sheet(job: Job, params: Params, source: LedgerSource, kept: Tally) -> Sourc
         sha256=source.sha256[0] if len(source.sha256) == 1 else sha256_hex("\n".join(source.sha256).encode()),
         n_docs=came.docs_in,
         allowed_uses=source.allowed_uses,  # type: ignore[arg-type]  # checked by the configuration
-        pii_policy=source.pii_policy,  # type: ignore[arg-type]
+        pii_policy=source.pii_policy,  # type: ignore[arg-type]  # likewise
         filters_applied=tuple(stage for stage in params.settings if stage != "tokenize"),
         kept=kept.kept,
         dropped=came.docs_in - kept.kept,
