@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Meta
 
 from corpusbuild import strict
-from corpusbuild.config import Name, Sha256, load_decoded
+from corpusbuild.config import load_decoded
 from corpusbuild.drive import drive, finished
 from corpusbuild.durable import disk, fsync_dir, write_atomic
 from corpusbuild.errors import TEMPORARY, ConfigError, CorpusError
@@ -42,6 +42,7 @@ from corpusbuild.model import Record, total
 from corpusbuild.plan import Plan, plan
 from corpusbuild.project import Options, refused, revoked_in
 from corpusbuild.publish import links
+from corpusbuild.settings import Name, Sha256
 from corpusbuild.stage import Step
 from corpusbuild.stages.shard import MANIFEST
 from corpusbuild.store import Store

@@ -7,7 +7,6 @@ from contextlib import closing
 
 from corpusbuild import preflight, report
 from corpusbuild.ahead import Ahead
-from corpusbuild.config import Run
 from corpusbuild.durable import disk
 from corpusbuild.errors import SourceError
 from corpusbuild.executors.base import Policy, Progress
@@ -16,6 +15,7 @@ from corpusbuild.journal import Journal
 from corpusbuild.plan import ORIGIN, Plan
 from corpusbuild.project import Options
 from corpusbuild.publish import is_published, publish, publish_corpus, stands
+from corpusbuild.settings import Run
 from corpusbuild.stage import Step
 from corpusbuild.store import Store
 from corpusbuild.undo import Undo

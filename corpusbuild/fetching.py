@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from corpusbuild.config import Run
 from corpusbuild.errors import SourceError
 from corpusbuild.kernels import PLAIN
 from corpusbuild.machinecode import make_ready
 from corpusbuild.progress import Event, Meter
 from corpusbuild.project import Options
+from corpusbuild.settings import Run
 from corpusbuild.stage import Step
 from corpusbuild.store import Store
 

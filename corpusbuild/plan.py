@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from corpusbuild import minhash, pii, sources
-from corpusbuild.config import Loaded, bytes_of
+from corpusbuild.config import Loaded
 from corpusbuild.hashing import build_id, key_digest
 from corpusbuild.model import Key
+from corpusbuild.settings import bytes_of
 from corpusbuild.stage import Stage, Step
 from corpusbuild.stages import (
     decontaminate,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from corpusbuild.config import Corpus
+from corpusbuild.settings import Corpus
 
 DESCRIPTIONS = {
     "dataset": "Name of the corpus: `corpus/<dataset>/<version>`.",

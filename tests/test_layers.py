@@ -26,7 +26,7 @@ LAYERS = [
         "stages",
         {f"stages.{s}" for s in ("fetch", "filter", "decontaminate", "scrub", "earlier", "sign", "exact_dedup", "near_dedup", "rails", "shard", "ledger", "train_tokenizer", "tokenize")},
     ),
-    ("wiring", {"fetch", "child", "pin", "config", "plan", "workshop", "ahead", "publish", "project", "report", "lock", "corpus", "batches", "torch_dataset", "explain", "likeness", "verify", "undo", "preflight", "journal", "estimate", "compare", "selection", "export", "scaffold", "completion", "reference", "reach", "fetching", "drive", "statement", "activity"}),
+    ("wiring", {"fetch", "child", "pin", "settings", "config", "plan", "workshop", "ahead", "publish", "project", "report", "lock", "corpus", "batches", "torch_dataset", "explain", "likeness", "verify", "undo", "preflight", "journal", "estimate", "compare", "selection", "export", "scaffold", "completion", "reference", "reach", "fetching", "drive", "statement", "activity"}),
     ("commands", {"commands", "cli", "__main__"}),
 ]  # fmt: skip
 ONLY_IN = {

@@ -12,7 +12,6 @@ from doit.exceptions import TaskFailed
 from corpusbuild import preflight, report
 from corpusbuild.ahead import Ahead
 from corpusbuild.commands.view import Lines, View, printed
-from corpusbuild.config import Run
 from corpusbuild.drive import open_workshop
 from corpusbuild.durable import disk
 from corpusbuild.errors import DATA, TEMPORARY, CorpusError, LockError, SourceError
@@ -21,6 +20,7 @@ from corpusbuild.journal import Journal
 from corpusbuild.model import Key, total
 from corpusbuild.project import Build, Options, Project, open_project
 from corpusbuild.publish import BuildRecord, is_published, publish
+from corpusbuild.settings import Run
 from corpusbuild.stage import Step
 from corpusbuild.undo import Undo, finish_pending
 from corpusbuild.workshop import text_bytes
@@ -249,4 +249,5 @@ def opened(options: Options) -> Iterator[Session]:
         yield _current
     finally:
         _current.close()
+        _current.view.close()
         _current = None
